@@ -1,0 +1,73 @@
+"""Closeknit: fine-tune text encoders with contrastive and metric-learning objectives.
+
+Names are imported when they are first used, so that `import closeknit` and `closeknit --help` are quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "CloseknitError": "errors",
+    "ConfigError": "errors",
+    "DataError": "errors",
+    "Encoder": "encoder",
+    "Examples": "data",
+    "ModelError": "errors",
+    "OBJECTIVES": "objectives",
+    "RunConfig": "config",
+    "Step": "tasks",
+    "Task": "tasks",
+    "TextClassifier": "estimators",
+    "TrainConfig": "training",
+    "TrainingError": "errors",
+    "load": "catalogue",
+    "load_encoder": "encoder",
+    "train": "training",
+}
+
+__all__ = [
+    "OBJECTIVES",
+    "CloseknitError",
+    "ConfigError",
+    "DataError",
+    "Encoder",
+    "Examples",
+    "ModelError",
+    "RunConfig",
+    "Step",
+    "Task",
+    "TextClassifier",
+    "TrainConfig",
+    "TrainingError",
+    "load",
+    "load_encoder",
+    "train",
+]
+
+if TYPE_CHECKING:
+    from .catalogue import load
+    from .config import RunConfig
+    from .data import Examples
+    from .encoder import Encoder, load_encoder
+    from .errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
+    from .estimators import TextClassifier
+    from .objectives import OBJECTIVES
+    from .tasks import Step, Task
+    from .training import TrainConfig, train
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'closeknit' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{_WHERE[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,114 @@
+"""Folders of tensors and facts that are there whole or not at all: safetensors and JSON, no pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from .errors import ModelError
+
+TENSORS, FACTS = "state.safetensors", "state.json"
+
+
+def save(folder: Path, number: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write checkpoint `number` and then drop the older ones; a crash at any moment leaves a whole one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = folder / f"unfinished-{os.getpid()}"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    with no_space_explained(folder):
+        try:
+            write_tensors(unfinished / TENSORS, tensors)
+            write_json(unfinished / FACTS, facts)
+            finished = folder / f"step-{number:09d}"
+            shutil.rmtree(finished, ignore_errors=True)
+            unfinished.rename(finished)
+            _sync(folder)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+    for other in folder.iterdir():
+        if other != finished:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The newest whole checkpoint of a folder, or None where there is none."""
+    whole = sorted(folder.glob("step-*")) if folder.is_dir() else []
+    if not whole:
+        return None
+    return read_tensors(whole[-1] / TENSORS), read_json(whole[-1] / FACTS)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    # clones part what shares memory, such as tied weights, which the format refuses
+    seen: set[int] = set()
+    parted: dict[str, Tensor] = {}
+    for key, value in tensors.items():
+        flat = value.detach().contiguous().cpu()
+        parted[key] = flat.clone() if flat.data_ptr() in seen else flat
+        seen.add(flat.data_ptr())
+    save_file(parted, path, metadata)
+    _sync(path)
+
+
+def write_json(path: Path, facts: Any) -> None:
+    """Write a JSON file whole: into a neighbour first, then in its place."""
+    beside = path.with_name(path.name + ".unfinished")
+    beside.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    _sync(beside)
+    beside.replace(path)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        tensors: dict[str, Tensor] = load_file(path)
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing") from None
+    except SafetensorError as error:
+        raise ModelError(f"{path} is damaged or cut short ({error})") from None
+    return tensors
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path} is damaged or cut short ({error})") from None
+
+
+@contextlib.contextmanager
+def no_space_explained(folder: Path) -> Iterator[None]:
+    """A full disk as a sentence; what was saved before is untouched."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        full = getattr(error, "errno", None) in (
+            errno.ENOSPC,
+            errno.EDQUOT,
+        ) or "No space left" in str(error)
+        if not full:
+            raise
+        raise ModelError(
+            f"the disk that holds {folder} is full; what was saved before is untouched"
+        ) from error
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

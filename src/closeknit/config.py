@@ -1,0 +1,192 @@
+"""A run in one frozen dataclass: read from TOML, changed by `--set`, printed and saved in full."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .data import Columns
+from .errors import ConfigError, did_you_mean
+from .objectives import objective_options
+from .training import TrainConfig
+
+
+@dataclass(frozen=True)
+class DataConfig(Columns):
+    """Which columns to read, and what share to test on where the data has no test part."""
+
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 <= self.test < 1.0:
+            raise ConfigError(f"data.test is {self.test}; it must be from 0 to below 1")
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Which encoder, and how it is used; None is the bundled all-MiniLM-L6-v2."""
+
+    name: str | None = None
+    pooling: str = "first"
+    max_length: int = 128
+    dropout: float | None = None
+    lora_rank: int = 0
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """A name of the OBJECTIVES table and the options it takes."""
+
+    name: str = "cross_entropy"
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        known = objective_options(self.name)
+        for option in self.options:
+            if option not in known:
+                raise ConfigError(
+                    f"unknown setting objective.{option} for {self.name}{did_you_mean(option, known)}"
+                )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides the outcome of a run, but for the data themselves."""
+
+    data: DataConfig = DataConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Four flat tables, every default spelt out, as in a TOML file."""
+        options = {**objective_options(self.objective.name), **self.objective.options}
+        return {
+            "data": dataclasses.asdict(self.data),
+            "encoder": dataclasses.asdict(self.encoder),
+            "objective": {"name": self.objective.name, **options},
+            "train": dataclasses.asdict(self.train),
+        }
+
+    @staticmethod
+    def from_dict(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
+        """The configuration of these tables; unknown names and wrong types are refused."""
+        for table, values in tables.items():
+            if table not in _TABLES and table != "objective":
+                raise ConfigError(f"unknown table [{table}]{did_you_mean(table, [*_TABLES, 'objective'])}")
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{table} is not a table; write [{table}] and its settings below")
+        objective = dict(tables.get("objective", {}))
+        name = objective.pop("name", "cross_entropy")
+        defaults = objective_options(name)
+        options = {
+            key: value for key, value in objective.items() if key not in defaults or value != defaults[key]
+        }
+        made = {table: _build(kind, table, tables.get(table, {})) for table, kind in _TABLES.items()}
+        return RunConfig(objective=ObjectiveConfig(name, options), **made)
+
+    def to_toml(self) -> str:
+        lines: list[str] = []
+        for table, values in self.to_dict().items():
+            lines += [
+                f"[{table}]",
+                *(f"{k} = {_toml(v)}" for k, v in values.items() if v is not None),
+                "",
+            ]
+        return "\n".join(lines)
+
+
+_TABLES: dict[str, Any] = {"data": DataConfig, "encoder": EncoderConfig, "train": TrainConfig}
+
+
+def read_config(path: str | Path | None, changes: Sequence[str] = ()) -> RunConfig:
+    """A run from a TOML file (or the defaults), with `table.setting=value` changes on top."""
+    tables: dict[str, dict[str, Any]] = {}
+    if path is not None:
+        try:
+            tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ConfigError(f"{path} does not exist") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    for change in changes:
+        setting, equals, text = change.partition("=")
+        table, dot, key = setting.strip().partition(".")
+        if not (equals and dot and key):
+            raise ConfigError(
+                f"cannot read --set {change}; write it as table.setting=value, like train.warmup=0.1"
+            )
+        if not isinstance(tables.setdefault(table, {}), dict):
+            raise ConfigError(f"{table} is not a table; write [{table}] and its settings below")
+        if table == "objective" and key == "name":
+            tables[table] = {}  # another objective has other options
+        tables[table][key] = _value(text.strip())
+    return RunConfig.from_dict(tables)
+
+
+def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """`train.lr was 5e-05 and is 0.0001`, one for each setting that differs."""
+    found: list[str] = []
+    for table in dict.fromkeys([*before, *now]):
+        old, new = before.get(table, {}), now.get(table, {})
+        for key in dict.fromkeys([*old, *new]):
+            if old.get(key) != new.get(key):
+                found.append(f"{table}.{key} was {old.get(key)} and is {new.get(key)}")
+    return found
+
+
+def _build(kind: Any, table: str, values: Mapping[str, Any]) -> Any:
+    hints = typing.get_type_hints(kind)
+    known = {f.name for f in dataclasses.fields(kind)}
+    for key, value in values.items():
+        if key not in known:
+            raise ConfigError(f"unknown setting {table}.{key}{did_you_mean(key, known)}")
+        if not _fits(value, hints[key]):
+            raise ConfigError(f"{table}.{key} is {json.dumps(value)}; it must be {_in_words(hints[key])}")
+    return kind(**values)
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    kinds = _kinds(hint)
+    if isinstance(value, bool):
+        return bool in kinds
+    if isinstance(value, int):
+        return int in kinds or float in kinds
+    return isinstance(value, kinds)
+
+
+def _in_words(hint: Any) -> str:
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "true or false",
+        types.NoneType: "none",
+    }
+    return " or ".join(words.get(kind, str(kind)) for kind in _kinds(hint))
+
+
+def _value(text: str) -> Any:
+    """A value as TOML would read it; `none` is None; anything else is a text."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

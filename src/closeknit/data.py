@@ -1,0 +1,404 @@
+"""Examples (columns of text, second text, label), the readers that make them, and splits."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import DataError, MissingExtra, did_you_mean
+
+Rows = npt.NDArray[np.int64]
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+PARTS = ("train", "validation", "test", "all")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of text, each with an optional second text and an optional class name."""
+
+    texts: list[str]
+    pairs: list[str] | None = None
+    labels: list[str] | None = None
+    name: str = "data"
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def select(self, rows: Iterable[int]) -> Examples:
+        """The same columns, only these rows, in this order."""
+        order = [int(row) for row in rows]
+
+        def take(column: list[str] | None) -> list[str] | None:
+            return None if column is None else [column[row] for row in order]
+
+        return Examples([self.texts[row] for row in order], take(self.pairs), take(self.labels), self.name)
+
+    @property
+    def classes(self) -> list[str]:
+        """The class names, sorted."""
+        return sorted(set(self.required_labels))
+
+    @property
+    def required_labels(self) -> list[str]:
+        if self.labels is None:
+            raise DataError(f"{self.name} has no labels")
+        return self.labels
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A named data set in parts: train, validation, test, or one part called all."""
+
+    name: str
+    parts: dict[str, Examples]
+
+    @property
+    def training(self) -> Examples:
+        for part in ("train", "all"):
+            if part in self.parts:
+                return self.parts[part]
+        raise DataError(f"{self.name} has no train part, only {', '.join(self.parts)}")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns to read; None means: the usual name, where the file has it."""
+
+    text: str | None = None
+    text2: str | None = None
+    label: str | None = None
+    empty: str = "error"  # what to do with rows whose text is blank: "error" or "drop"
+
+    def __post_init__(self) -> None:
+        if self.empty not in ("error", "drop"):
+            raise DataError(f'data.empty is "{self.empty}"; it must be "error" or "drop"')
+
+
+# ---------------------------------------------------------------- from Python
+
+
+def from_python(
+    texts: Sequence[object], labels: Sequence[object] | None = None, *, name: str = "data"
+) -> Examples:
+    """Examples from a list of strings, or of (first, second) pairs, and optional class names."""
+    if isinstance(texts, str):
+        raise DataError("texts is one string; give a list of strings")
+    rows = list(texts)
+    if not rows:
+        raise DataError(f"{name} is empty: there is no text")
+    paired = not isinstance(rows[0], str) and isinstance(rows[0], Sequence | np.ndarray)
+    if paired:
+        wrong = [
+            i for i, row in enumerate(rows) if not isinstance(row, Sequence | np.ndarray) or len(row) != 2
+        ]
+        if wrong:
+            raise DataError(f"{name}: not a pair of texts in {_rows(wrong)}")
+        columns: dict[str, list[Any]] = {
+            "text": [row[0] for row in rows],  # type: ignore[index]
+            "text2": [row[1] for row in rows],  # type: ignore[index]
+        }
+    else:
+        columns = {"text": rows}
+    if labels is not None:
+        named = list(labels)
+        if len(named) != len(rows):
+            raise DataError(f"{name} has {len(rows)} texts and {len(named)} labels")
+        columns["label"] = named
+    return build(columns, Columns(), name)
+
+
+# ---------------------------------------------------------------- files
+
+
+def read_file(path: str | Path, columns: Columns | None = None, *, labelled: bool = True) -> Examples:
+    """Examples from one CSV, TSV, JSONL, Parquet or plain text file (a line each)."""
+    path, columns = Path(path), columns or Columns()
+    if not path.exists():
+        raise DataError(f"{path} does not exist{_nearby(path)}")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name a file in it")
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        table = _parquet(path)
+    elif suffix in (".csv", ".tsv"):
+        table = _delimited(_decode(path), path, "\t" if suffix == ".tsv" else ",")
+    elif suffix in (".jsonl", ".ndjson"):
+        table = _jsonl(_decode(path), path)
+    elif suffix in (".txt", ""):
+        table = {"text": _decode(path).splitlines()}
+    else:
+        raise DataError(f"{path}: cannot read {suffix} files; use .csv, .tsv, .jsonl, .parquet or .txt")
+    if not table or not next(iter(table.values())):
+        raise DataError(f"{path} is empty: it has no rows")
+    return build(pick_columns(table, columns, str(path), labelled), columns, str(path))
+
+
+def holds_data(folder: Path) -> bool:
+    """Whether a folder has at least one file that `read_folder` would read."""
+    return any((folder / f"{part}{suffix}").exists() for part in PARTS for suffix in SUFFIXES)
+
+
+def read_folder(folder: str | Path, columns: Columns | None = None, *, name: str = "") -> DataSet:
+    """A data set from a folder of train/validation/test files, or of one `all` file."""
+    folder = Path(folder)
+    found = {
+        part: folder / f"{part}{suffix}"
+        for part in PARTS
+        for suffix in SUFFIXES
+        if (folder / f"{part}{suffix}").exists()
+    }
+    if not found:
+        held = sorted(p.name for p in folder.iterdir())[:8]
+        raise DataError(
+            f"{folder} has no data files: expected train, validation, test or all with one of "
+            f"{', '.join(SUFFIXES)}; it holds {', '.join(held) or 'nothing'}"
+        )
+    parts = {part: read_file(path, columns) for part, path in found.items()}
+    return DataSet(name or folder.resolve().name, parts)
+
+
+def _decode(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise DataError(
+            f"{path}, line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
+        ) from None
+
+
+def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, None)
+        if header is None:
+            return {}
+        table: dict[str, list[Any]] = {name: [] for name in header}
+        for row in reader:
+            if not row:
+                continue
+            if len(row) != len(header):
+                raise DataError(
+                    f"{path}, line {reader.line_num}: {len(row)} fields, but the header has {len(header)}; "
+                    'a text that holds the separator or a line break needs "quotes" around it'
+                )
+            for name, value in zip(header, row, strict=True):
+                table[name].append(value)
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}") from None
+    return table
+
+
+def _jsonl(text: str, path: Path) -> dict[str, list[Any]]:
+    records: list[dict[str, Any]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path}, line {number}: not JSON ({error.msg})") from None
+        if not isinstance(record, dict):
+            raise DataError(f'{path}, line {number}: expected an object like {{"text": …, "label": …}}')
+        records.append(record)
+    names = {name: None for record in records for name in record}
+    return {name: [record.get(name) for record in records] for name in names}
+
+
+def _parquet(path: Path) -> dict[str, list[Any]]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("reading Parquet files", "parquet") from None
+    try:
+        table: dict[str, list[Any]] = pyarrow.parquet.read_table(path).to_pydict()
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise DataError(f"{path} is not a readable Parquet file ({str(error).splitlines()[0]})") from None
+    return table
+
+
+def _nearby(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f" (nor does the folder {path.parent})"
+    return did_you_mean(path.name, [p.name for p in path.parent.iterdir()]) if path.name else ""
+
+
+def pick_columns(
+    table: dict[str, list[Any]], columns: Columns, where: str, labelled: bool = True
+) -> dict[str, list[Any]]:
+    """The columns text, text2 and label of a table, under those names."""
+
+    def column(asked: str | None, usual: Sequence[str], needed: bool) -> str | None:
+        for name in (asked,) if asked else usual:
+            if name in table:
+                return name
+        if not (needed or asked):
+            return None
+        missing = asked or usual[0]
+        option = {"text": "text", "text2": "text2", "label": "label"}[usual[0]]
+        raise DataError(
+            f"{where} has no column {missing}; it has {', '.join(table)}"
+            + ("" if asked else f"; name yours with --set data.{option}=COLUMN")
+        )
+
+    names = {
+        "text": column(columns.text, ("text", "text1"), True),
+        "text2": column(columns.text2, ("text2",), False),
+        "label": column(columns.label, ("label",), labelled),
+    }
+    return {role: table[name] for role, name in names.items() if name is not None}
+
+
+def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Examples:
+    """Checked Examples from raw columns: strings that are not blank, labels that are there."""
+    texts = {role: columns[role] for role in ("text", "text2") if role in columns}
+    blank: list[int] = []
+    for role, values in texts.items():
+        wrong = [i for i, value in enumerate(values) if not isinstance(value, str)]
+        if wrong:
+            kind = type(values[wrong[0]]).__name__
+            raise DataError(f"{name}: {role} is not a string but {kind} in {_rows(wrong)}")
+        blank += [i for i, value in enumerate(values) if not value.strip()]
+    if blank and options.empty == "error":
+        raise DataError(
+            f"{name}: empty text in {_rows(sorted(set(blank)))}; "
+            "mend them, or leave them out with data.empty=drop"
+        )
+    labels = columns.get("label")
+    if labels is not None:
+        missing = [i for i, value in enumerate(labels) if _missing(value)]
+        if missing:
+            raise DataError(f"{name}: no label in {_rows(missing)}")
+    examples = Examples(
+        [str(text) for text in texts["text"]],
+        [str(text) for text in texts["text2"]] if "text2" in texts else None,
+        None if labels is None else [str(label) for label in labels],
+        name,
+    )
+    if blank:
+        dropped = set(blank)
+        examples = examples.select(row for row in range(len(examples)) if row not in dropped)
+    return examples
+
+
+def _missing(value: object) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _rows(indices: Sequence[int]) -> str:
+    """`row 3` or `rows 3, 7, 9 and 12 more`; rows are counted from 1, after the header."""
+    shown = ", ".join(str(i + 1) for i in indices[:5])
+    more = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
+    return f"row{'s' if len(indices) > 1 else ''} {shown}{more}"
+
+
+# ---------------------------------------------------------------- splits
+
+
+def check_classes(examples: Examples, *, at_least: int = 1, what: str = "training") -> None:
+    """Refuse data with one class only, or with classes too small for what is asked."""
+    counts = Counter(examples.required_labels)
+    if len(counts) < 2:
+        only = next(iter(counts))
+        raise DataError(f'{examples.name} has one class only ("{only}"); {what} needs two or more')
+    small = {label: n for label, n in counts.items() if n < at_least}
+    if small:
+        shown = ", ".join(f"{label} ({n})" for label, n in sorted(small.items())[:5])
+        more = f" and {len(small) - 5} more" if len(small) > 5 else ""
+        raise DataError(
+            f"{examples.name}: {what} needs at least {at_least} rows of each class; too few of {shown}{more}"
+        )
+
+
+def folds(labels: Sequence[str], k: int, seed: int) -> list[tuple[Rows, Rows]]:
+    """k stratified (train, test) pairs of row numbers; every row is tested exactly once."""
+    from sklearn.model_selection import StratifiedKFold
+
+    if k < 2:
+        raise DataError(f"{k} folds were asked for; at least 2 are needed")
+    check_classes(Examples([""] * len(labels), labels=list(labels)), at_least=k, what=f"{k} folds")
+    splitter = StratifiedKFold(k, shuffle=True, random_state=seed)
+    return [
+        (train.astype(np.int64), test.astype(np.int64))
+        for train, test in splitter.split(np.zeros(len(labels)), np.asarray(labels))
+    ]
+
+
+def split(labels: Sequence[str], fraction: float, seed: int) -> tuple[Rows, Rows]:
+    """(kept, held out) row numbers, stratified; no class loses its last row to the second part."""
+    if not 0.0 < fraction < 1.0:
+        raise DataError(f"a part of {fraction} cannot be held out; give a number between 0 and 1")
+    held_out = _stratified(labels, max(1, round(fraction * len(labels))), seed, spare=1)
+    kept = np.setdiff1d(np.arange(len(labels)), held_out)
+    return kept, held_out
+
+
+def subset(labels: Sequence[str], n: int, seed: int) -> Rows:
+    """n row numbers whose classes stand in the same proportions as in the whole."""
+    if not 1 <= n <= len(labels):
+        raise DataError(f"a subset of {n} rows was asked for; there are {len(labels)}")
+    return _stratified(labels, n, seed)
+
+
+def few_shot(labels: Sequence[str], n: int, seed: int) -> Rows:
+    """n row numbers of each class."""
+    if n < 1:
+        raise DataError(f"{n} rows of each class were asked for; at least 1 is needed")
+    check_classes(Examples([""] * len(labels), labels=list(labels)), at_least=n, what=f"{n} rows a class")
+    groups = _shuffled_groups(labels, seed)
+    return np.sort(np.concatenate([rows[:n] for rows in groups]))
+
+
+def _shuffled_groups(labels: Sequence[str], seed: int) -> list[Rows]:
+    generator = np.random.default_rng(seed)
+    names = np.asarray(labels)
+    return [generator.permutation(np.flatnonzero(names == label)) for label in np.unique(names)]
+
+
+def _stratified(labels: Sequence[str], n: int, seed: int, spare: int = 0) -> Rows:
+    """n rows by largest remainders, leaving at least `spare` rows of each class behind."""
+    groups = _shuffled_groups(labels, seed)
+    room = np.array([max(len(rows) - spare, 0) for rows in groups])
+    if n > room.sum():
+        raise DataError(f"{n} rows cannot be held out of {len(labels)} with {len(groups)} classes")
+    wanted = np.array([len(rows) for rows in groups]) * n / len(labels)
+    take = np.minimum(np.floor(wanted).astype(int), room)
+    order = np.argsort(-(wanted - take), kind="stable")
+    while take.sum() < n:
+        for group in order:
+            if take.sum() < n and take[group] < room[group]:
+                take[group] += 1
+    return np.sort(np.concatenate([rows[:count] for rows, count in zip(groups, take, strict=True)]))
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What identifies the rows of a run, so that a resumed one sees the same."""
+
+    rows: int
+    digest: str = field(default="")
+
+    @staticmethod
+    def of(*parts: Examples | None) -> Fingerprint:
+        import hashlib
+
+        digest, rows = hashlib.sha256(), 0
+        for part in parts:
+            if part is not None:
+                rows += len(part)
+                for column in (part.texts, part.pairs, part.labels):
+                    digest.update(json.dumps(column).encode())
+        return Fingerprint(rows, digest.hexdigest())

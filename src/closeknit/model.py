@@ -1,0 +1,341 @@
+"""Model: encoder, heads, tokeniser and labels together, and the folder it is saved in.
+
+The folder is at once ours (`TextClassifier.load`), a transformers model (`AutoModel`, and a sequence
+classifier where the architecture has one) and a sentence-transformers model. Nothing in it is pickled.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import platform
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from .card import model_card
+from .checkpoint import no_space_explained, read_json, read_tensors, write_json, write_tensors
+from .config import RunConfig
+from .data import Examples
+from .encoder import Encoder, load_pretrained, merged_trunk
+from .errors import DataError, ModelError, did_you_mean
+from .evaluation import Floats, outputs
+from .heads import SHAPES, Classifier, build_heads
+from .metrics import classification_scores
+from .objectives import build_objective
+from .textcnn import TextCNN
+from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
+
+FORMAT = 1
+MAIN, METRICS, RUN = "closeknit.json", "metrics.json", "run.toml"
+HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
+
+
+@dataclass
+class Model:
+    """A text classifier that can predict, embed, score itself, and be saved."""
+
+    encoder: Encoder
+    heads: nn.ModuleDict
+    tokeniser: Tokeniser
+    labels: list[str]
+    config: RunConfig
+    paired: bool = False
+    label_type: str = "str"  # what the labels were before they became names
+    objective: dict[str, Tensor] = field(default_factory=dict)  # what the objective learnt
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    def tokens(self, examples: Examples) -> Tokens:
+        if self.paired != (examples.pairs is not None):
+            has, needs = (
+                ("pairs of texts", "single texts") if examples.pairs else ("single texts", "pairs of texts")
+            )
+            raise DataError(f"{examples.name} holds {has}; this model takes {needs}")
+        return self.tokeniser(examples)
+
+    def outputs(self, examples: Examples) -> tuple[Floats, Floats]:
+        """(logits (R, C), pooled vectors (R, H))."""
+        return outputs(self.encoder, self.heads, self.tokens(examples))
+
+    def evaluate(self, examples: Examples) -> dict[str, Any]:
+        """Scores on labelled examples; a label the model does not know is refused."""
+        expected = label_numbers(examples, self.labels)
+        logits, _ = self.outputs(examples)
+        return classification_scores(expected, logits.argmax(axis=1), self.labels)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the model folder; `closeknit.json` comes last, so a folder that has it is whole."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / "unfinished-model"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        with no_space_explained(folder):
+            try:
+                self._write(unfinished)
+                (folder / MAIN).unlink(missing_ok=True)
+                for item in sorted(unfinished.iterdir(), key=lambda path: path.name == MAIN):
+                    target = folder / item.name
+                    if target.is_dir():
+                        shutil.rmtree(target)
+                    item.replace(target)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+    def _write(self, folder: Path) -> None:
+        trunk = merged_trunk(self.encoder)
+        encoder: dict[str, Any] = {
+            "name": self.encoder.name,
+            "model_type": self.encoder.model_type,
+            "pooling": self.encoder.pooling,
+        }
+        if self.encoder.model_type == "textcnn":
+            encoder["textcnn"] = self.encoder.config.to_dict()
+            write_tensors(folder / WEIGHTS, trunk.state_dict())
+        else:
+            _write_transformers(folder, self, trunk)
+            _write_sentence_transformers(folder, self, trunk)
+        self.tokeniser.save(folder)
+        write_tensors(folder / HEADS, self.heads.state_dict())
+        if self.objective:
+            write_tensors(folder / OBJECTIVE, self.objective)
+        (folder / RUN).write_text(self.config.to_toml(), encoding="utf-8")
+        write_json(folder / METRICS, self.metrics)
+        facts = {
+            "format": FORMAT,
+            "kind": "text_classifier",
+            "labels": self.labels,
+            "label_type": self.label_type,
+            "paired": self.paired,
+            "heads": sorted(self.heads.keys()),
+            "encoder": encoder,
+            "run": self.config.to_dict(),
+            "versions": versions(),
+        }
+        (folder / "README.md").write_text(model_card(facts, self.metrics), encoding="utf-8")
+        write_json(folder / MAIN, facts)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> Model:
+        """The model of a folder; says what is wrong with one that is damaged or does not fit together."""
+        folder = Path(folder)
+        facts = _read_facts(folder)
+        try:
+            labels, kind = [str(label) for label in facts["labels"]], facts["encoder"]
+            config = RunConfig.from_dict(facts["run"])
+            encoder, tokeniser = _load_encoder(folder, kind, config.encoder.max_length)
+            heads = build_heads(encoder, len(labels), facts["heads"])
+        except (KeyError, TypeError) as error:
+            raise ModelError(f"{folder / MAIN} is damaged: {error} is missing or of another kind") from None
+        _fill(heads, read_tensors(folder / HEADS), folder / HEADS)
+        objective = read_tensors(folder / OBJECTIVE) if (folder / OBJECTIVE).exists() else {}
+        metrics = read_json(folder / METRICS)
+        model = cls(
+            encoder,
+            heads,
+            tokeniser,
+            labels,
+            config,
+            facts["paired"],
+            facts["label_type"],
+            objective,
+            metrics,
+        )
+        return model.to(device or best_device())
+
+    def to(self, device: str) -> Model:
+        self.encoder.to(device).eval()
+        self.heads.to(device).eval()
+        return self
+
+    def rebuilt_objective(self) -> nn.Module:
+        """The objective as it was at the end of training, its proxies included."""
+        joint = build_objective(
+            self.config.objective.name,
+            self.encoder.dim,
+            len(self.labels),
+            self.config.objective.options,
+        )
+        joint.load_state_dict(self.objective)
+        return joint
+
+
+def best_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def label_numbers(examples: Examples, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The class number of each row (R,)."""
+    number = {label: i for i, label in enumerate(labels)}
+    unknown = sorted(set(examples.required_labels) - set(number))
+    if unknown:
+        raise DataError(
+            f"{examples.name}: the model does not know the label {unknown[0]}{did_you_mean(unknown[0], labels)}"
+            + (f" ({len(unknown)} unknown labels in all)" if len(unknown) > 1 else "")
+        )
+    return np.array([number[label] for label in examples.required_labels], dtype=np.int64)
+
+
+def versions() -> dict[str, str]:
+    """What this was made with."""
+    found = {"python": platform.python_version()}
+    for package in (
+        "closeknit",
+        "torch",
+        "transformers",
+        "tokenizers",
+        "accelerate",
+        "numpy",
+        "scikit-learn",
+    ):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder} does not exist" if not folder.exists() else f"{folder} is a file, not a model folder"
+        )
+    if not (folder / MAIN).exists():
+        if (folder / "checkpoints").is_dir():
+            raise ModelError(
+                f"the training run in {folder} is not finished; continue it with closeknit train … --resume"
+            )
+        raise ModelError(f"{folder} is no model folder: {MAIN} is missing")
+    facts = read_json(folder / MAIN)
+    if not isinstance(facts, dict) or facts.get("kind") != "text_classifier":
+        raise ModelError(f"{folder / MAIN} does not describe a text classifier")
+    if facts.get("format") != FORMAT:
+        raise ModelError(
+            f"{folder} has format {facts.get('format')}; this version of Closeknit reads format {FORMAT}"
+        )
+    return facts
+
+
+def _load_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[Encoder, Tokeniser]:
+    if kind["model_type"] == "textcnn":
+        cnn = TextCNN.from_dict(kind["textcnn"])
+        _fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+        return Encoder(cnn, kind["pooling"], "textcnn"), WordTokeniser.load(folder, max_length)
+    read_tensors(folder / WEIGHTS)  # a missing or damaged file is named before transformers is asked
+    trunk, tokenizer = load_pretrained(folder)
+    if trunk.config.model_type != kind["model_type"]:
+        raise ModelError(
+            f"{folder}: config.json says {trunk.config.model_type}, {MAIN} says {kind['model_type']}"
+        )
+    return Encoder(trunk, kind["pooling"], kind["name"]), PretrainedTokeniser(tokenizer, max_length)
+
+
+def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), str(error))
+        raise ModelError(f"{path}: the weights do not match the configuration ({first})") from None
+
+
+# ---------------------------------------------------------------- other libraries' layouts
+
+
+def sequence_classifier(model: Model) -> str | None:
+    """The transformers class that computes the same logits, where the architecture has one."""
+    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as known
+
+    encoder = model.encoder
+    if encoder.model_type not in SHAPES or type(encoder.config) not in known:
+        return None
+    same = encoder.pooling == "first" or (
+        encoder.pooling == "own" and encoder.model_type in ("bert", "albert")
+    )
+    return str(known[type(encoder.config)].__name__) if same else None
+
+
+def _write_transformers(folder: Path, model: Model, trunk: Any) -> None:
+    config = copy.deepcopy(trunk.config)
+    tensors = {key: value for key, value in trunk.state_dict().items()}
+    name = sequence_classifier(model)
+    if name is None:
+        config.architectures = [type(trunk).__name__]
+    else:
+        config.architectures = [name]
+        config.id2label = dict(enumerate(model.labels))
+        config.label2id = {label: i for i, label in enumerate(model.labels)}
+        if model.encoder.model_type == "xlnet":
+            config.summary_type, config.summary_use_proj, config.summary_activation = (
+                "last",
+                True,
+                "tanh",
+            )
+        if model.encoder.model_type == "modernbert":
+            config.classifier_pooling = "cls"
+        tensors = {f"{trunk.base_model_prefix}.{key}": value for key, value in tensors.items()}
+        tensors |= _head_tensors(model)
+    config.dtype = "float32"
+    config.save_pretrained(folder)
+    write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
+
+
+def _head_tensors(model: Model) -> dict[str, Tensor]:
+    """The classifier's tensors under the architecture's own names."""
+    shape, head = SHAPES[model.encoder.model_type], model.heads["logits"]
+    assert isinstance(head, Classifier)
+    layers = {shape.dense: head.dense, shape.out: head.out}
+    if shape.norm:
+        layers[shape.norm] = head.norm
+    return {
+        f"{name}.{key}": value for name, layer in layers.items() for key, value in layer.state_dict().items()
+    }
+
+
+def _write_sentence_transformers(folder: Path, model: Model, trunk: Any) -> None:
+    encoder, place = model.encoder, "sentence_transformers.models."
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": place + "Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": place + "Pooling"},
+    ]
+    (folder / "1_Pooling").mkdir()
+    last = encoder.model_type == "xlnet"
+    pooling = {
+        "word_embedding_dimension": encoder.dim,
+        "pooling_mode_cls_token": encoder.pooling != "mean" and not last,
+        "pooling_mode_mean_tokens": encoder.pooling == "mean",
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_lasttoken": encoder.pooling != "mean" and last,
+    }
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    if encoder.pooling == "own":
+        dense = getattr(trunk.pooler, "dense", trunk.pooler)
+        (folder / "2_Dense").mkdir()
+        write_json(
+            folder / "2_Dense" / "config.json",
+            {
+                "in_features": encoder.dim,
+                "out_features": encoder.dim,
+                "bias": True,
+                "activation_function": "torch.nn.modules.activation.Tanh",
+            },
+        )
+        write_tensors(
+            folder / "2_Dense" / WEIGHTS,
+            {f"linear.{key}": value for key, value in dense.state_dict().items()},
+        )
+        modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": place + "Dense"})
+    write_json(folder / "modules.json", modules)
+    length = model.config.encoder.max_length
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+
+
+def with_metrics(model: Model, **metrics: Any) -> Model:
+    return dataclasses.replace(model, metrics={**model.metrics, **metrics})

@@ -1,0 +1,117 @@
+"""The processes of a run, as `accelerate launch` started them, and the few things they exchange.
+
+Every process encodes its share of a batch; the views are then gathered, so that each objective sees
+the whole batch and gives the same number as in one process. There is no wrapper around the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .objectives.joint import View
+
+
+@dataclass(frozen=True)
+class World:
+    """Where this process stands: its device, its number and how many there are."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def main(self) -> bool:
+        return self.rank == 0
+
+
+def this_world(device: str | None = None) -> World:
+    """The world that `accelerate launch` set up, or the best single device of this machine."""
+    if device is not None:
+        return World(torch.device(device))
+    from accelerate import PartialState
+    from accelerate.utils import parse_flag_from_env
+
+    state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))
+    return World(state.device, state.process_index, state.num_processes)
+
+
+def gather(view: View, world: World, filler: bool = False) -> View:
+    """The rows of a view from all processes, in order; gradients flow back into one's own rows."""
+    if world.size == 1:
+        return view
+    z, y = (view.z[:0], view.y[:0]) if filler else view
+    sizes = torch.zeros(world.size, dtype=torch.long, device=z.device)
+    sizes[world.rank] = len(z)
+    torch.distributed.all_reduce(sizes)
+    counts: list[int] = sizes.tolist()
+    return View(_Gather.apply(z, counts, world.rank), _gather_rows(y, counts))
+
+
+class _Gather(torch.autograd.Function):
+    """All processes' rows; backward, one's own slice times the number of processes.
+
+    Every process computes the same loss from the same gathered rows. Gradients are averaged over
+    processes afterwards, hence the factor: what an objective owns has its whole gradient on each
+    process, the encoder only that of its own rows.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, counts: list[int], rank: int) -> Tensor:
+        ctx.start, ctx.stop, ctx.size = sum(counts[:rank]), sum(counts[: rank + 1]), len(counts)
+        return _gather_rows(z, counts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        return gradients[0][ctx.start : ctx.stop] * ctx.size, None, None
+
+
+def _gather_rows(z: Tensor, counts: list[int]) -> Tensor:
+    padded = z.new_zeros(max(counts), *z.shape[1:])
+    padded[: len(z)] = z
+    everyone = [torch.empty_like(padded) for _ in counts]
+    torch.distributed.all_gather(everyone, padded)
+    return torch.cat([rows[:count] for rows, count in zip(everyone, counts, strict=True)])
+
+
+def average_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
+    """The mean of the gradients over all processes, in one exchange."""
+    if world.size == 1:
+        return
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    flat /= world.size
+    start = 0
+    for gradient in gradients:
+        gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
+        start += gradient.numel()
+
+
+def wait_for_all(world: World) -> None:
+    if world.size > 1:
+        torch.distributed.barrier()
+
+
+@contextlib.contextmanager
+def seeded(world: World, *numbers: int) -> Iterator[None]:
+    """Torch's random numbers inside depend on these numbers and on nothing that came before.
+
+    The state outside is left as it was. Dropout, seeded by run, step and process, thus needs no
+    random state in a checkpoint, and two runs in one program do not disturb each other.
+    """
+    devices = [world.device] if world.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(mix(*numbers))
+        yield
+
+
+def mix(*numbers: int) -> int:
+    """One well-mixed seed from several numbers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -1,0 +1,84 @@
+"""Batch, Task and Step: what the loop is given, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from .objectives.joint import Joint
+from .processes import World
+from .samplers import Plan
+from .tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Batch:
+    """R rows that meet in one step: this process's share of them, ready for the encoder."""
+
+    inputs: dict[str, Tensor]  # what the encoder takes
+    labels: Tensor  # (R,)
+    rows: npt.NDArray[np.int64]  # which rows of the data the whole batch holds, on all processes
+    filler: bool = False  # this process had no row left: one is lent to it, and counts for nothing
+
+    def to(self, device: torch.device) -> Batch:
+        inputs = {name: value.to(device, non_blocking=True) for name, value in self.inputs.items()}
+        return Batch(inputs, self.labels.to(device, non_blocking=True), self.rows, self.filler)
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to learn: where its batches come from, its heads and its objective.
+
+    `batch(n, part, parts)` makes the n-th batch, counted from 0, or one of several parts of it. It
+    is a function of its arguments alone, so that a run can be taken up at any step.
+    """
+
+    name: str
+    batch: Callable[[int, int, int], Batch]
+    per_epoch: int
+    objective: Joint
+    heads: nn.ModuleDict
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one update did. `losses` are the tasks' totals, `terms` their parts before weighting."""
+
+    number: int
+    epoch: float
+    losses: dict[str, float]
+    terms: dict[str, float] = field(default_factory=dict)
+    grad_norm: float = 0.0
+    lr: float = 0.0
+    scores: dict[str, float] = field(default_factory=dict)  # set by the caller that evaluated here
+
+    @property
+    def loss(self) -> float:
+        return sum(self.losses.values())
+
+
+def batches_of(
+    tokens: Tokens, labels: npt.NDArray[np.int64], plan: Plan, per_epoch: int, world: World
+) -> Callable[[int, int, int], Batch]:
+    """The batches of a plan over tokenised rows; the processes of a run share each between them."""
+    epochs: dict[int, list[npt.NDArray[np.int64]]] = {}
+
+    def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
+        epoch, place = divmod(number, per_epoch)
+        if epoch not in epochs:
+            epochs.clear()  # only the current one is kept
+            epochs[epoch] = plan(epoch)
+        whole = np.array_split(epochs[epoch][place], parts)[part]
+        share = np.array_split(whole, world.size)[world.rank]
+        filler = len(share) == 0
+        if filler:
+            share = epochs[epoch][place][:1]
+        return Batch(tokens.pad(share), torch.from_numpy(labels[share]), whole, filler)
+
+    return batch

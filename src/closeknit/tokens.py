@@ -1,0 +1,176 @@
+"""Texts -> token ids, once; then any list of rows -> one padded tensor each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from .data import Examples
+from .errors import ConfigError, ModelError
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The token ids of many texts in one flat array, with what padding needs."""
+
+    ids: npt.NDArray[np.int64]  # (all tokens,)
+    special: npt.NDArray[np.bool_]  # (all tokens,) class, separator and the like
+    types: npt.NDArray[np.int64] | None  # (all tokens,) which of the two texts
+    offsets: npt.NDArray[np.int64]  # (rows + 1,)
+    pad_id: int
+    pad_type: int = 0
+    pad_left: bool = False
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def select(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Tokens:
+        """The tokens of these rows only."""
+        spans = [slice(self.offsets[row], self.offsets[row + 1]) for row in rows]
+
+        def take(flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return np.concatenate([flat[span] for span in spans]) if spans else flat[:0]
+
+        offsets = np.concatenate([[0], np.cumsum(self.lengths[np.asarray(rows, dtype=np.int64)])])
+        types = None if self.types is None else take(self.types)
+        return Tokens(
+            take(self.ids),
+            take(self.special),
+            types,
+            offsets,
+            self.pad_id,
+            self.pad_type,
+            self.pad_left,
+        )
+
+    def pad(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> dict[str, Tensor]:
+        """What the encoder takes for these rows, padded to the longest of them."""
+        rows = np.asarray(rows, dtype=np.int64)
+        lengths = self.lengths[rows]  # (R,)
+        width = int(lengths.max())
+        place = np.arange(width)[None, :]
+        real = place >= width - lengths[:, None] if self.pad_left else place < lengths[:, None]  # (R, T)
+        start = self.offsets[rows] - (width - lengths if self.pad_left else 0)
+        source = np.where(real, start[:, None] + place, 0)  # (R, T)
+
+        def laid(flat: npt.NDArray[Any], filler: int) -> Tensor:
+            return torch.from_numpy(np.where(real, flat[source], filler))
+
+        inputs = {
+            "input_ids": laid(self.ids, self.pad_id),
+            "attention_mask": torch.from_numpy(real.astype(np.int64)),
+            "special": laid(self.special, 1).bool(),
+        }
+        if self.types is not None:
+            inputs["token_type_ids"] = laid(self.types, self.pad_type)
+        return inputs
+
+
+class Tokeniser(Protocol):
+    """Turns examples into tokens, and saves itself beside the weights."""
+
+    def __call__(self, examples: Examples) -> Tokens: ...
+
+    def save(self, folder: Path) -> None: ...
+
+
+class PretrainedTokeniser:
+    """The tokeniser that came with a pretrained encoder; pairs are joined the way it was trained."""
+
+    def __init__(self, tokenizer: Any, max_length: int) -> None:
+        if tokenizer.pad_token_id is None:
+            raise ModelError("this encoder's tokenizer has no padding token; choose a BERT-like encoder")
+        smallest = tokenizer.num_special_tokens_to_add(pair=True) + 2
+        if max_length < smallest:
+            raise ConfigError(f"encoder.max_length is {max_length}; it must be at least {smallest}")
+        self.tokenizer, self.max_length = tokenizer, max_length
+
+    def __call__(self, examples: Examples) -> Tokens:
+        made = self.tokenizer(
+            examples.texts,
+            examples.pairs,
+            truncation=True,
+            max_length=self.max_length,
+            return_attention_mask=False,
+            return_special_tokens_mask=True,
+        )
+        types = _flat(made["token_type_ids"]) if "token_type_ids" in made else None
+        return Tokens(
+            _flat(made["input_ids"]),
+            _flat(made["special_tokens_mask"]).astype(bool),
+            types,
+            _offsets(made["input_ids"]),
+            self.tokenizer.pad_token_id,
+            self.tokenizer.pad_token_type_id,
+            self.tokenizer.padding_side == "left",
+        )
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save_pretrained(folder)
+
+
+class WordTokeniser:
+    """Lower-cased words and punctuation marks with a vocabulary of their own; for TextCNN."""
+
+    PAD, UNKNOWN, SEPARATOR = 0, 1, 2
+    FILE = "vocabulary.json"
+    _word = re.compile(r"\w+|[^\w\s]")
+
+    def __init__(self, words: Sequence[str], max_length: int) -> None:
+        self.words, self.max_length = list(words), max_length
+        self.number = {word: i + 3 for i, word in enumerate(self.words)}
+
+    @classmethod
+    def build(cls, examples: Examples, max_length: int, *, largest: int = 50_000) -> WordTokeniser:
+        """The vocabulary of these texts, most frequent words first."""
+        counts: Counter[str] = Counter()
+        for text in [*examples.texts, *(examples.pairs or [])]:
+            counts.update(cls._word.findall(text.lower()))
+        ranked = sorted(counts, key=lambda word: (-counts[word], word))
+        return cls(ranked[:largest], max_length)
+
+    def __len__(self) -> int:
+        return len(self.words) + 3
+
+    def __call__(self, examples: Examples) -> Tokens:
+        rows: list[list[int]] = []
+        for i, text in enumerate(examples.texts):
+            row = self._ids(text)
+            if examples.pairs is not None:
+                half = (self.max_length - 1) // 2
+                row = [*row[:half], self.SEPARATOR, *self._ids(examples.pairs[i])]
+            rows.append(row[: self.max_length] or [self.UNKNOWN])
+        ids = _flat(rows)
+        return Tokens(ids, ids == self.SEPARATOR, None, _offsets(rows), self.PAD)
+
+    def _ids(self, text: str) -> list[int]:
+        return [self.number.get(word, self.UNKNOWN) for word in self._word.findall(text.lower())]
+
+    def save(self, folder: Path) -> None:
+        (folder / self.FILE).write_text(json.dumps(self.words, ensure_ascii=False), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path, max_length: int) -> WordTokeniser:
+        return cls(json.loads((folder / cls.FILE).read_text(encoding="utf-8")), max_length)
+
+
+def _flat(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    return np.fromiter((value for row in rows for value in row), dtype=np.int64)
+
+
+def _offsets(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)

@@ -1,0 +1,328 @@
+"""train(): the one loop. It yields; logging, evaluating, saving and stopping are the caller's."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .encoder import Encoder
+from .errors import ConfigError, TrainingError, did_you_mean
+from .heads import read_views
+from .processes import World, average_gradients, gather, seeded, this_world
+from .tasks import Batch, Step, Task
+
+SCHEDULES = ("linear", "cosine", "constant")
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+METRICS = ("weighted_f1", "accuracy", "macro_f1")
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+DROPOUT = 1  # tells the random numbers of dropout from others made of the same seed
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The loop's own options. Learning rates left at None follow `lr`.
+
+    A batch of `batch_size` rows is one update, whatever the number of processes that share it and
+    of `accumulate` parts it is worked through in.
+    """
+
+    epochs: int = 10
+    batch_size: int = 64
+    lr: float | None = None  # encoder; None: 5e-5, TextCNN 1e-3
+    head_lr: float | None = None  # heads; None: 10 times lr, TextCNN: lr
+    objective_lr: float | None = None  # what an objective owns; None: as head_lr
+    weight_decay: float = 0.01
+    warmup: float = 0.06  # share of the steps in which the rate rises
+    schedule: str = "linear"
+    clip: float = 1.0
+    accumulate: int = 1
+    precision: str = "auto"  # bf16 on a GPU that has it, else fp32
+    seed: int = 2
+    validation: float = 0.0  # share of the training rows held out when there is no validation part
+    patience: int = 0  # stop after so many evaluations without gain; 0: never
+    metric: str = "weighted_f1"  # what the best state is chosen by
+    checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        positive = {"epochs": 1, "batch_size": 1, "accumulate": 1}
+        for name, least in positive.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least {least}")
+        for name in ("lr", "head_lr", "objective_lr", "clip"):
+            value = getattr(self, name)
+            if value is not None and not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"train.{name} is {value}; it must be above 0")
+        for name in ("weight_decay", "patience", "seed", "checkpoint_seconds"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must not be negative")
+        for name in ("warmup", "validation"):
+            if not 0.0 <= getattr(self, name) < 1.0:
+                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be from 0 to below 1")
+        for name, known in (
+            ("schedule", SCHEDULES),
+            ("precision", PRECISIONS),
+            ("metric", METRICS),
+        ):
+            if getattr(self, name) not in known:
+                raise ConfigError(
+                    f"train.{name} is {getattr(self, name)}{did_you_mean(str(getattr(self, name)), known)}"
+                )
+        if self.accumulate > self.batch_size:
+            raise ConfigError(
+                f"train.accumulate is {self.accumulate}, more than the {self.batch_size} rows of a batch"
+            )
+
+
+class Training:
+    """A run of the loop: iterate to train; `state` and `load_state` hold everything that moves."""
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        tasks: Sequence[Task],
+        config: TrainConfig,
+        *,
+        world: World | None = None,
+        turns: Callable[[int], Sequence[Task]] | None = None,
+    ) -> None:
+        self.encoder, self.tasks, self.config = encoder, list(tasks), config
+        self.world = world or this_world()
+        self.turns = turns or (lambda number: self.tasks)
+        self.steps = config.epochs * max(task.per_epoch for task in self.tasks)
+        self.number = 0  # updates done
+        self.taken = {task.name: 0 for task in self.tasks}  # batches drawn from each task
+        self.learners = nn.ModuleDict({"encoder": encoder})
+        for task in self.tasks:
+            self.learners[f"{task.name}_heads"] = task.heads
+            self.learners[f"{task.name}_objective"] = task.objective
+        self.learners.to(self.world.device)
+        self.groups = parameter_groups(encoder, self.tasks, config)
+        self.parameters = [p for group in self.groups for p in group["params"]]
+        fused = self.world.device.type in ("cpu", "cuda")
+        self.optimizer = torch.optim.AdamW(self.groups, fused=fused)
+        self.rates = [float(group["lr"]) for group in self.groups]
+        self.precision = choose_precision(config.precision, self.world.device)
+        self.scaler = torch.amp.GradScaler(self.world.device.type, enabled=self.precision == "fp16")
+
+    def __iter__(self) -> Iterator[Step]:
+        while self.number < self.steps:
+            yield self._step()
+
+    def _step(self) -> Step:
+        factor = rate_factor(self.number, self.steps, self.config.warmup, self.config.schedule)
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        self.learners.train()  # the caller may have evaluated since the last step
+        self.optimizer.zero_grad(set_to_none=True)
+        losses: dict[str, float] = {}
+        terms: dict[str, float] = {}
+        turn = list(self.turns(self.number))
+        with (
+            seeded(self.world, self.config.seed, DROPOUT, self.number, self.world.rank),
+            _deterministic(self.world.device),
+        ):
+            for task in turn:
+                loss, values = self._backward(task)
+                losses[task.name] = loss
+                for name, value in values.items():
+                    terms[name if len(self.tasks) == 1 else f"{task.name}/{name}"] = value
+            average_gradients(self.parameters, self.world)
+            grad_norm = self._update(losses, turn)
+        for task in turn:
+            self.taken[task.name] += 1
+        self.number += 1
+        epoch = self.number / max(task.per_epoch for task in self.tasks)
+        return Step(self.number, epoch, losses, terms, grad_norm, self.rates[0] * factor)
+
+    def _backward(self, task: Task) -> tuple[float, dict[str, float]]:
+        """Gradients of one task's next batch, worked through in parts; the loss and its terms."""
+        parts = self.config.accumulate
+        pieces = [task.batch(self.taken[task.name], part, parts) for part in range(parts)]
+        pieces = [piece for piece in pieces if len(piece.rows)]
+        whole = sum(len(piece.rows) for piece in pieces)
+        total, values = 0.0, dict[str, float]()
+        for batch in pieces:
+            share = len(batch.rows) / whole
+            try:
+                loss, own = self._forward(task, batch.to(self.world.device))
+                self.scaler.scale(loss * (task.weight * share)).backward()
+            except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise TrainingError(_memory_advice(self.config, batch)) from error
+            total += task.weight * share * loss.item()
+            for name, value in own.items():
+                values[name] = values.get(name, 0.0) + share * value.item()
+        return total, values
+
+    def _forward(self, task: Task, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        dtype = _DTYPES.get(self.precision, torch.float32)
+        with torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES):
+            encoded = self.encoder(batch.inputs)
+            views = read_views(encoded, batch.labels, task.heads, task.objective.views)
+        gathered = {name: gather(view, self.world, batch.filler) for name, view in views.items()}
+        loss, values = task.objective(gathered)
+        return loss, values
+
+    def _update(self, losses: dict[str, float], turn: Sequence[Task]) -> float:
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True).item()
+        finite = all(math.isfinite(loss) for loss in losses.values())
+        if not finite or not (math.isfinite(norm) or self.scaler.is_enabled()):
+            raise NotFinite(self._what_went_wrong(losses, norm, turn))
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        return norm
+
+    def _what_went_wrong(self, losses: dict[str, float], norm: float, turn: Sequence[Task]) -> str:
+        bad = [task for task in turn if not math.isfinite(losses[task.name])] or list(turn)
+        task = bad[0]
+        rows = task.batch(self.taken[task.name], 0, 1).rows
+        shown = ", ".join(str(row + 1) for row in sorted(rows)[:8]) + (" …" if len(rows) > 8 else "")
+        what = (
+            f"the loss became {losses[task.name]}"
+            if not math.isfinite(losses[task.name])
+            else "the gradient is not finite"
+        )
+        return (
+            f"step {self.number + 1}: {what}, on training rows {shown}. Nothing of this step was applied. Likely causes: "
+            f"a learning rate that is too high (lr {self.rates[0]:g}; try a third of it), "
+            "too large a scale or too small a gamma or temperature of the objective, "
+            f"or {self.precision} precision (try train.precision=fp32)"
+        )
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """(tensors, facts): the weights, the optimizer's moments and where the run stands."""
+        tensors = {f"learners/{key}": value for key, value in self.learners.state_dict().items()}
+        for index, parameter in enumerate(self.parameters):
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                tensors[f"optimizer/{index}/{key}"] = torch.as_tensor(value)
+        facts = {"number": self.number, "taken": self.taken, "scaler": self.scaler.state_dict()}
+        return tensors, facts
+
+    def load_state(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Take up a run where `state` left it."""
+        prefix = "learners/"
+        own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        self.learners.load_state_dict(own)
+        for index, parameter in enumerate(self.parameters):
+            start = f"optimizer/{index}/"
+            moments = {
+                key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)
+            }
+            if moments:
+                self.optimizer.state[parameter] = {
+                    key: value.to(parameter.device) if value.dim() else value.clone()
+                    for key, value in moments.items()
+                }
+        self.number = facts["number"]
+        self.taken = dict(facts["taken"])
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(facts["scaler"])
+
+
+class NotFinite(TrainingError):
+    """The loss or its gradient is NaN or infinite; the weights are those of the step before."""
+
+
+def train(
+    encoder: Encoder,
+    tasks: Sequence[Task],
+    config: TrainConfig,
+    *,
+    world: World | None = None,
+    turns: Callable[[int], Sequence[Task]] | None = None,
+) -> Training:
+    """Train by iterating over the result; every iteration is one update and gives a Step."""
+    return Training(encoder, tasks, config, world=world, turns=turns)
+
+
+def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:
+    """Encoder, heads and what objectives own, each at its rate; biases, norms and proxies undecayed."""
+    textcnn = encoder.model_type == "textcnn"
+    lr = config.lr if config.lr is not None else (1e-3 if textcnn else 5e-5)
+    head_lr = config.head_lr if config.head_lr is not None else (lr if textcnn else 10 * lr)
+    objective_lr = config.objective_lr if config.objective_lr is not None else head_lr
+    groups: list[dict[str, Any]] = []
+    seen: set[int] = set()
+
+    def add(modules: Iterable[nn.Module], rate: float, decay: bool) -> None:
+        kept: list[nn.Parameter] = []
+        plain: list[nn.Parameter] = []
+        for module in modules:
+            for parameter in module.parameters():
+                if parameter.requires_grad and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    (kept if decay and parameter.dim() > 1 else plain).append(parameter)
+        for parameters, amount in ((kept, config.weight_decay), (plain, 0.0)):
+            if parameters:
+                groups.append({"params": parameters, "lr": rate, "weight_decay": amount})
+
+    add([encoder], lr, True)
+    add([task.heads for task in tasks], head_lr, True)
+    add([task.objective for task in tasks], objective_lr, False)
+    return groups
+
+
+def rate_factor(done: int, steps: int, warmup: float, schedule: str) -> float:
+    """What the learning rates are multiplied by in the step after `done` ones."""
+    rising = math.ceil(warmup * steps)
+    if done < rising:
+        return (done + 1) / (rising + 1)
+    left = (steps - done) / max(1, steps - rising)  # 1 at the top, above 0 in the last step
+    if schedule == "linear":
+        return left
+    return 0.5 * (1.0 - math.cos(math.pi * left)) if schedule == "cosine" else 1.0
+
+
+def choose_precision(asked: str, device: torch.device) -> str:
+    if asked == "auto":
+        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if launcher in _DTYPES:
+            return launcher
+        return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+    if asked == "fp16" and device.type == "cpu":
+        raise ConfigError("train.precision is fp16, which a CPU cannot train in; use bf16 or fp32")
+    return asked
+
+
+@contextlib.contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """On a GPU, the same seed gives the same bits: kernels that add in random order are avoided."""
+    if device.type != "cuda":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before, warned = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before, warn_only=warned)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return (
+        isinstance(error, torch.cuda.OutOfMemoryError | MemoryError)
+        or "can't allocate memory" in text
+        or "out of memory" in text
+    )
+
+
+def _memory_advice(config: TrainConfig, batch: Batch) -> str:
+    rows, width = batch.inputs["input_ids"].shape
+    return (
+        f"memory is full with {rows} texts of up to {width} tokens at once. Lower encoder.max_length or train.batch_size, "
+        f"or keep the batch and work through it in parts: train.accumulate={2 * config.accumulate}"
+    )
