@@ -37,7 +37,7 @@ def save(folder: Path, number: int, tensors: dict[str, Tensor], facts: dict[str,
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-    for other in folder.iterdir():
+    for other in [*folder.glob("step-*"), *folder.glob("unfinished-*")]:
         if other != finished:
             shutil.rmtree(other, ignore_errors=True)
 

@@ -97,7 +97,7 @@ def load_encoder(
         return Encoder(cnn, pooling, "textcnn"), words
     source = name or default_encoder()
     trunk, tokenizer = load_pretrained(source, dropout=dropout)
-    _check_length(trunk.config, tokenizer, max_length)
+    _check_length(trunk.config, max_length)
     encoder = Encoder(trunk, pooling, name or DEFAULT_HUB_NAME)
     if lora_rank:
         encoder.trunk = add_lora(trunk, lora_rank)
@@ -192,11 +192,11 @@ def _near_known(name: str) -> bool:
     return "did you mean" in did_you_mean(name, _WELL_KNOWN) and name not in _WELL_KNOWN
 
 
-def _check_length(config: Any, tokenizer: Any, max_length: int) -> None:
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions and config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
+def _check_length(config: Any, max_length: int) -> None:
+    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet says -1: no limit
+    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
         positions -= 2  # these count positions from the padding token on
-    if positions and max_length > positions:
+    if 0 < positions < max_length:
         raise ConfigError(
             f"encoder.max_length is {max_length}; this encoder takes at most {positions} tokens"
         )

@@ -26,6 +26,10 @@ class TrainingError(CloseknitError):
     """A run that cannot go on: the loss is not finite, or memory is full."""
 
 
+class Stopped(CloseknitError):
+    """The user asked a run to stop; its state is saved."""
+
+
 class MissingExtra(CloseknitError):
     """An optional library is not installed."""
 

@@ -27,7 +27,8 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
     """Fine-tunes a pretrained text encoder; texts in, classes out.
 
     Texts are strings, or (first, second) pairs. `encoder` is a hub name, a folder, "textcnn", or None for
-    the bundled all-MiniLM-L6-v2; `learning_rate` None is 5e-5, for TextCNN 1e-3. `objective_options`,
+    the bundled all-MiniLM-L6-v2; `learning_rate` None is 5e-5 for 768 dimensions,
+    in inverse proportion for others, and 1e-3 for TextCNN. `objective_options`,
     `train_options` and `encoder_options` take the settings of the tables [objective], [train] and
     [encoder] of a run file. `verbose` shows a progress bar on the error stream.
     """

@@ -59,7 +59,8 @@ class Fit:
             examples, validation = examples.select(kept), examples.select(held_out)
         if validation is None and options.patience:
             raise ConfigError(
-                "train.patience needs a validation part: give the data one, or set train.validation to the share of rows to hold out"
+                "train.patience needs a validation part: give the data one, "
+                "or set train.validation to the share of rows to hold out"
             )
         names = list(labels) if labels is not None else examples.classes
         with seeded(self.world, seed, _ENCODER):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -37,7 +38,7 @@ class TextCNN(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.embedding, padding_idx=0)
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(config.embedding, config.filters, width, padding="same") for width in config.widths
+            nn.Conv1d(config.embedding, config.filters, width) for width in config.widths
         )
         self.dropout = nn.Dropout(config.dropout)
 
@@ -55,6 +56,12 @@ class TextCNN(nn.Module):
         real = attention_mask.bool().unsqueeze(-1)  # (R, T, 1)
         words = self.embedding(input_ids) * real  # (R, T, E)
         across = words.transpose(1, 2)  # (R, E, T)
-        maps = torch.cat([convolution(across) for convolution in self.convolutions], dim=1)  # (R, H, T)
+        maps = torch.cat(
+            [
+                convolution(F.pad(across, ((width - 1) // 2, width // 2)))
+                for width, convolution in zip(self.config.widths, self.convolutions, strict=True)
+            ],
+            dim=1,
+        )  # (R, H, T)
         hidden = torch.relu(maps).transpose(1, 2) * real  # (R, T, H)
         return SimpleNamespace(last_hidden_state=hidden, pooler_output=self.dropout(hidden.amax(dim=1)))

@@ -24,6 +24,7 @@ __all__ = [
     "Term",
     "View",
     "build_objective",
+    "describe",
     "objective_options",
 ]
 
@@ -101,6 +102,19 @@ def objective_options(name: str) -> dict[str, Any]:
         raise ConfigError(f"unknown objective {name}{did_you_mean(name, OBJECTIVES)}")
     parameters = inspect.signature(OBJECTIVES[name]).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def describe(name: str) -> str:
+    """What an objective does and which options it takes, with their defaults and sensible ranges."""
+    defaults = objective_options(name)
+    about, _, options = inspect.cleandoc(OBJECTIVES[name].__doc__ or "").partition("\n\n")
+    notes = dict(line.split(": ", 1) for line in options.splitlines() if ": " in line)
+    lines = [name, "", about, "", "options (set them with --set objective.NAME=VALUE):"]
+    width = max(map(len, defaults), default=0)
+    lines += [
+        f"  {key:<{width}} = {str(value).lower():<6} {notes.get(key, '')}" for key, value in defaults.items()
+    ]
+    return "\n".join(lines)
 
 
 def build_objective(name: str, dim: int, classes: int, options: Mapping[str, Any]) -> Joint:

@@ -1,0 +1,348 @@
+"""The command line: one function a command -> one library call -> print.
+
+Results go to stdout, progress and complaints to stderr. Exit 0: done; 1: a check failed; 2: something
+for the user to mend; 130: stopped by the user. Libraries are imported inside the commands that use them.
+"""
+
+from __future__ import annotations
+
+import json as json_library
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .errors import CloseknitError, ConfigError, DataError, Stopped
+
+if TYPE_CHECKING:
+    from .data import Columns, Examples
+    from .model import Model
+
+app = typer.Typer(
+    name="closeknit",
+    help="Fine-tune text encoders with contrastive and metric-learning objectives, and see honestly whether it helped.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog="Start here: closeknit demo",
+)
+
+DataArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A CSV, TSV, JSONL or Parquet file, a folder of train/validation/test files, or a catalogue name."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Change one setting, like train.warmup=0.1 or objective.centers=100; repeatable."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+ModelArgument = Annotated[Path, typer.Argument(help="A folder that `closeknit train` wrote.")]
+
+
+@app.command(
+    epilog="Example: closeknit train messages --objective triple_entropy --epochs 6 --lr 2e-4 --out runs/first"
+)
+def train(
+    data: DataArgument,
+    objective: Annotated[str | None, typer.Option(help="See `closeknit objectives`.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The model folder; default runs/DATA-OBJECTIVE.")] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="A hub name, a folder, or textcnn; default the bundled all-MiniLM-L6-v2."),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training rows; default 10.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows an update; default 64.")] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(help="Learning rate of the encoder; default 5e-5 at 768 dimensions, 1e-4 at 384."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides all that is random; default 2.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A run file in TOML; the options here go before it.")
+    ] = None,
+    set_: SetOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Fine-tune a classifier on labelled texts and save it.
+
+    The data needs the columns text and label (and text2 for pairs); name others with --set data.text=COLUMN. A
+    data set without a test part has a fifth of its rows held out to score the model.
+    """
+    from .config import read_config
+    from .runs import train_in_folder
+
+    named = {
+        "objective.name": objective,
+        "encoder.name": encoder,
+        "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "train.lr": lr,
+        "train.seed": seed,
+    }
+    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
+    run = read_config(config, [*changes, *(set_ or [])])
+    folder = out or Path("runs") / f"{Path(data).resolve().name.partition('.')[0]}-{run.objective.name}"
+    metrics = train_in_folder(data, run, folder, resume=resume, overwrite=overwrite)
+    if json:
+        _print_json({"model": str(folder), **metrics})
+        return
+    for part in ("validation", "test"):
+        if part in metrics:
+            _print_scores(metrics[part], part)
+    if "test" not in metrics and "validation" not in metrics:
+        print(f"trained on {metrics['rows']} rows; there was no test part to score it on")
+    print(f"model: {folder}")
+
+
+@app.command(epilog="Example: closeknit evaluate runs/first messages --json")
+def evaluate(
+    model: ModelArgument,
+    data: DataArgument,
+    part: Annotated[
+        str | None, typer.Option(help="Which part to score; default test, else all of it.")
+    ] = None,
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Score a trained classifier on labelled texts."""
+    from . import catalogue
+
+    loaded = _load(model)
+    found = catalogue.load(data, _columns(loaded, set_))
+    names = [part] if part else ["test", "all", "validation", "train"]
+    examples = next((found.parts[name] for name in names if name in found.parts), None)
+    if examples is None:
+        raise DataError(f"{data} has no part {part}; it has {', '.join(found.parts)}")
+    scores = loaded.evaluate(examples)
+    if json:
+        _print_json(scores)
+        return
+    _print_scores(scores, "all of " + found.name if "all" in found.parts else found.name)
+    width = max(len(name) for name in scores["per_class"])
+    print(f"\n{'class':<{width}}  precision  recall      F1     n")
+    for name, own in scores["per_class"].items():
+        print(
+            f"{name:<{width}}  {own['precision']:9.4f}  {own['recall']:6.4f}  {own['f1']:6.4f}  {own['n']:4d}"
+        )
+
+
+@app.command(epilog='Example: echo "where is my refund" | closeknit predict runs/first --json')
+def predict(
+    model: ModelArgument,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A text file with a text a line, or a table with the column text; - is standard input."
+        ),
+    ] = "-",
+    set_: SetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Classify texts: a line each with label and probability, or a JSON object each with --json."""
+    from .evaluation import softmax
+
+    loaded = _load(model)
+    examples = _texts(file, loaded, set_)
+    chances = softmax(loaded.outputs(examples)[0])
+    for row, probabilities in enumerate(chances):
+        best = int(probabilities.argmax())
+        text = {"text": examples.texts[row]} | ({"text2": examples.pairs[row]} if examples.pairs else {})
+        if json:
+            shares = {label: float(p) for label, p in zip(loaded.labels, probabilities, strict=True)}
+            line = {**text, "label": loaded.labels[best], "probability": float(probabilities[best])}
+            print(json_library.dumps({**line, "probabilities": shares}, ensure_ascii=False))
+        else:
+            shown = "  |  ".join(" ".join(value.split()) for value in text.values())
+            print(f"{loaded.labels[best]}\t{probabilities[best]:.4f}\t{shown}")
+
+
+@app.command(epilog="Example: closeknit embed runs/first texts.txt --out vectors.npy")
+def embed(
+    source: Annotated[
+        str, typer.Argument(help="A model folder, an encoder's hub name or folder, or `default`.")
+    ],
+    file: Annotated[
+        str, typer.Argument(help="A text file with a text a line, or a table; - is standard input.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Where to write the vectors, a NumPy file of shape (texts, dimensions).")
+    ],
+    pooling: Annotated[
+        str | None, typer.Option(help="first, mean or own; default the model's own, for a bare encoder mean.")
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    set_: SetOption = None,
+) -> None:
+    """Turn texts into vectors."""
+    import numpy as np
+
+    from .encoder import Encoder, load_encoder
+    from .evaluation import outputs
+    from .model import MAIN, best_device
+
+    if out.suffix != ".npy":
+        raise ConfigError(f"{out}: the vectors are written as a NumPy file; let its name end in .npy")
+    if (Path(source) / MAIN).exists():
+        loaded = _load(Path(source))
+        encoder = (
+            loaded.encoder if pooling is None else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
+        )
+        tokens = loaded.tokens(_texts(file, loaded, set_))
+    else:
+        encoder, tokeniser = load_encoder(None if source == "default" else source, pooling=pooling or "mean")
+        encoder.to(best_device())
+        tokens = tokeniser(_texts(file, None, set_))
+    vectors = outputs(encoder, None, tokens)[1]
+    if normalize:
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    np.save(out, vectors)
+    print(f"{len(vectors)} vectors of {vectors.shape[1]} dimensions: {out}")
+
+
+@app.command(epilog="Example: closeknit objectives triple_entropy")
+def objectives(name: Annotated[str | None, typer.Argument(help="Tell more of this one.")] = None) -> None:
+    """List the objectives that `train` knows, or explain one."""
+    from .objectives import OBJECTIVES, describe
+
+    if name is not None:
+        print(describe(name))
+        return
+    width = max(len(known) for known in OBJECTIVES)
+    for known, build in OBJECTIVES.items():
+        print(f"{known:<{width}}  {(build.__doc__ or '').splitlines()[0]}")
+
+
+@app.command(epilog="Example: closeknit data messages")
+def data(
+    name: Annotated[
+        str | None, typer.Argument(help="Count its rows and classes; also a file or folder.")
+    ] = None,
+) -> None:
+    """List the data sets of the catalogue, or describe one."""
+    from .catalogue import CATALOGUE, load, where
+
+    if name is None:
+        width = max(len(known) for known in CATALOGUE)
+        for known, entry in CATALOGUE.items():
+            print(f"{known:<{width}}  {entry.about}  [{where(known)}]")
+        return
+    found = load(name)
+    for part, examples in found.parts.items():
+        labels = examples.required_labels
+        kind = "pairs of texts" if examples.pairs else "texts"
+        print(f"{found.name} {part}: {len(examples)} {kind}, {len(examples.classes)} classes")
+        for label in examples.classes:
+            print(f"  {labels.count(label):6d}  {label}")
+
+
+@app.command(epilog="Example: closeknit demo --out demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="Where results, picture and model go.")] = Path("demo"),
+    encoder: Annotated[str | None, typer.Option(help="Another encoder than the bundled one.")] = None,
+    folds: Annotated[int, typer.Option(help="Folds to compare on.", min=2, max=10)] = 3,
+) -> None:
+    """Fine-tune with cross-entropy and with TripleEntropy on the bundled messages, and compare them.
+
+    Takes a few minutes on two cores. Started again, it goes on with the runs that are missing.
+    """
+    from .demo import run_demo
+
+    found = run_demo(out, folds=folds, encoder=encoder)
+    print(f"\n{found.table}\n\n{found.words}")
+    print(
+        f"\nOn {found.test_rows} messages it never saw, the saved model is right in {100 * found.test_accuracy:.1f} %:"
+    )
+    for text, label, probability in found.answers:
+        print(f"  {label} ({probability:.2f}): {text}")
+    print(f"\nmodel: {found.model}" + (f"\npicture: {found.picture}" if found.picture else ""))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from . import __version__
+
+    print(__version__)
+
+
+# ---------------------------------------------------------------- shared by the commands
+
+
+def _load(folder: Path) -> Model:
+    from .model import Model
+
+    return Model.load(folder)
+
+
+def _columns(model: Model | None, changes: list[str] | None) -> Columns:
+    """The columns the model was trained with, or the usual ones, with `--set data.…` on top."""
+    import dataclasses
+
+    from .config import DataConfig, read_config
+
+    for change in changes or []:
+        if not change.startswith("data."):
+            raise ConfigError(
+                f"--set {change}: only settings of data can be changed here, like data.text=COLUMN"
+            )
+    base = dataclasses.asdict(model.config.data if model else DataConfig())
+    asked = read_config(None, changes or [])
+    given = {change.partition("=")[0].removeprefix("data.") for change in changes or []}
+    return DataConfig(**{**base, **{key: getattr(asked.data, key) for key in given}})
+
+
+def _texts(file: str, model: Model | None, changes: list[str] | None) -> Examples:
+    from .data import Columns, from_python, read_file
+
+    if file == "-":
+        if sys.stdin.isatty():
+            print("reading texts from the keyboard, a line each; end with Ctrl-D", file=sys.stderr)
+        lines = sys.stdin.read().splitlines()
+        if not lines:
+            raise DataError("standard input is empty: there is no text")
+        return from_python(lines, name="standard input")
+    plain = Path(file).suffix in (".txt", "")
+    return read_file(file, Columns() if plain else _columns(model, changes), labelled=False)
+
+
+def _print_scores(scores: dict[str, Any], name: str) -> None:
+    shown = "  ".join(
+        f"{key.replace('_', ' ')} {scores[key]:.4f}" for key in ("accuracy", "weighted_f1", "macro_f1")
+    )
+    print(f"{name}: {shown}  ({scores['n']} rows)")
+
+
+def _print_json(value: Any) -> None:
+    print(json_library.dumps(value, ensure_ascii=False))
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        app()
+    except CloseknitError as error:
+        print(f"closeknit: {error}", file=sys.stderr)
+        sys.exit(130 if isinstance(error, Stopped) else 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        print("closeknit: stopped", file=sys.stderr)
+        sys.exit(130)
+    except OSError as error:
+        print(f"closeknit: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

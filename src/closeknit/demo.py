@@ -1,0 +1,90 @@
+"""The demo: cross-entropy and TripleEntropy on the bundled messages, on the same folds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import catalogue, report
+from .config import RunConfig
+from .data import from_python
+from .encoder import load_encoder
+from .evaluation import outputs, softmax
+from .fitting import Fit
+from .progress import follow, say
+from .protocol import Result, cross_validate
+
+OBJECTIVES = ("cross_entropy", "triple_entropy")
+# Six passes at a higher rate than the default: enough to see the classes part, on two cores in minutes.
+TRAIN = {"epochs": 6, "lr": 2e-4}
+QUESTIONS = (
+    "You said last week my money was on its way back. Which account did it go to?",
+    "The courier's photo shows a door, and it isn't mine.",
+    "my new card was promised for monday, the postman had nothing",
+)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found and made."""
+
+    lines: list[report.Line]
+    table: str
+    words: str
+    answers: list[tuple[str, str, float]]
+    test_accuracy: float
+    test_rows: int
+    picture: Path | None
+    model: Path
+
+
+def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
+    """Compare on folds of the training part, then train on all of it and score on the test part."""
+    data = catalogue.load("messages")
+    training, test = data.parts["train"], data.parts["test"]
+    configs = {
+        name: RunConfig.from_dict({"encoder": {"name": encoder}, "objective": {"name": name}, "train": TRAIN})
+        for name in OBJECTIVES
+    }
+    say(
+        f"1. {len(training)} messages in {len(training.classes)} easily confused classes, {folds} folds, two objectives"
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    results = out / "results.jsonl"
+    rows: list[Result] = list(cross_validate(training, configs, k=folds, seeds=(2,), results=results))
+    lines = report.summarise(rows, OBJECTIVES[0])
+    table, words = report.markdown_table(lines), report.in_words(lines[1], OBJECTIVES[0])
+    (out / "table.md").write_text(f"{table}\n\n{words}\n", encoding="utf-8")
+
+    say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
+    before_encoder, tokeniser = load_encoder(encoder)
+    before = outputs(before_encoder, None, tokeniser(test))[1]
+    fit = Fit(training, configs[OBJECTIVES[1]])
+    for _ in follow(fit, OBJECTIVES[1]):
+        pass
+    model = fit.model
+    model.metrics["test"] = model.evaluate(test)
+    model.save(out / "model")
+    after = model.outputs(test)[1]
+    picture = _picture(out / "comparison.png", rows, before, after, test.required_labels)
+
+    chances = softmax(model.outputs(from_python(QUESTIONS))[0])
+    answers = [
+        (text, model.labels[int(row.argmax())], float(row.max()))
+        for text, row in zip(QUESTIONS, chances, strict=True)
+    ]
+    return Demo(
+        lines, table, words, answers, model.metrics["test"]["accuracy"], len(test), picture, out / "model"
+    )
+
+
+def _picture(path: Path, rows: list[Result], before: object, after: object, labels: list[str]) -> Path | None:
+    from .errors import MissingExtra
+    from .plots import comparison
+
+    try:
+        comparison(path, rows, before, after, labels, "Closeknit demo: customer messages")  # type: ignore[arg-type]
+    except MissingExtra as error:
+        say(f"no picture: {error}")
+        return None
+    return path

@@ -1,0 +1,93 @@
+"""Pictures, where people would rather look than read; they need matplotlib (extra `plots`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import MissingExtra
+from .report import Scored
+
+_COLOURS = ("#5b6770", "#c8553d", "#2e6f95", "#6a994e", "#8e6c8a", "#bc8a1e")
+
+
+def pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("drawing pictures", "plots") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def comparison(
+    path: Path,
+    rows: Sequence[Scored],
+    before: npt.NDArray[np.float32],
+    after: npt.NDArray[np.float32],
+    labels: Sequence[str],
+    title: str,
+) -> None:
+    """Paired scores of the objectives, and a map of the test texts before and after fine-tuning."""
+    plt = pyplot()
+    figure, (scores, left, right) = plt.subplots(
+        1, 3, figsize=(16, 5.6), layout="constrained", width_ratios=(1, 1.6, 1.6)
+    )
+    figure.suptitle(title, fontsize=14)
+    _paired_scores(scores, rows)
+    classes = sorted(set(labels))
+    palette = plt.get_cmap("tab20")
+    for axes, vectors, name in ((left, before, "before fine-tuning"), (right, after, "after fine-tuning")):
+        flat = _flat_map(vectors)
+        for i, label in enumerate(classes):
+            own = flat[[j for j, text_label in enumerate(labels) if text_label == label]]
+            axes.scatter(own[:, 0], own[:, 1], s=22, color=palette(i % 20), label=label.replace("_", " "))
+        axes.set_title(f"test texts {name}", fontsize=11)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    handles, names = left.get_legend_handles_labels()
+    if len(classes) <= 20:
+        figure.legend(handles, names, loc="outside lower center", ncols=6, fontsize=9, frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _paired_scores(axes: Any, rows: Sequence[Scored]) -> None:
+    names = list(dict.fromkeys(row.objective for row in rows))
+    runs = sorted({(row.seed, row.fold) for row in rows})
+    for run in runs:
+        points = [
+            next(100 * r.weighted_f1 for r in rows if r.objective == n and (r.seed, r.fold) == run)
+            for n in names
+        ]
+        axes.plot(range(len(names)), points, color="#c9c9c9", linewidth=1, zorder=1)
+        axes.scatter(
+            range(len(names)), points, s=36, color=[_COLOURS[i % 6] for i in range(len(names))], zorder=2
+        )
+    for i, name in enumerate(names):
+        mean = 100 * float(np.mean([row.weighted_f1 for row in rows if row.objective == name]))
+        axes.plot([i - 0.18, i + 0.18], [mean, mean], color=_COLOURS[i % 6], linewidth=3)
+        axes.annotate(f"{mean:.1f}", (i + 0.22, mean), va="center", fontsize=11, color=_COLOURS[i % 6])
+    axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
+    axes.set_xlim(-0.5, len(names) - 0.3)
+    axes.set_ylabel("weighted F1 on the held-out fold")
+    axes.set_title("the same folds, joined", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _flat_map(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Two dimensions in which near texts stay near (t-SNE)."""
+    from sklearn.manifold import TSNE
+
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    perplexity = min(30.0, (len(vectors) - 1) / 3)
+    flat: npt.NDArray[np.float32] = TSNE(2, perplexity=perplexity, init="pca", random_state=0).fit_transform(
+        unit
+    )
+    return flat

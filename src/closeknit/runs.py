@@ -1,0 +1,161 @@
+"""A training run in a folder: from a data source and a configuration to a saved, scored model."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from . import catalogue
+from .checkpoint import no_space_explained, read_json, write_json
+from .config import RunConfig, differences
+from .data import DataSet, Examples, Fingerprint, split
+from .errors import ConfigError, Stopped
+from .fitting import Fit
+from .model import MAIN, METRICS
+from .processes import this_world, wait_for_all
+from .progress import follow, say
+
+STATES, RUN = "checkpoints", "run.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The rows a run learns from, chooses by and is scored on."""
+
+    train: Examples
+    validation: Examples | None = None
+    test: Examples | None = None
+
+
+def parts_of(data: DataSet, config: RunConfig) -> Parts:
+    """The parts of a data set; where it has neither test nor validation, a share of its rows is held out."""
+    training, validation, test = data.training, data.parts.get("validation"), data.parts.get("test")
+    share = config.data.test
+    if test is None and validation is None and share > 0:
+        kept, held_out = split(training.required_labels, share, config.train.seed)
+        say(
+            f"{data.name} has no test part: {len(held_out)} of its {len(training)} rows are held out to score "
+            "the model (data.test=0 trains on all)"
+        )
+        training, test = training.select(kept), training.select(held_out)
+    return Parts(training, validation, test)
+
+
+def train_in_folder(
+    source: str, config: RunConfig, out: Path, *, resume: bool = False, overwrite: bool = False
+) -> dict[str, Any]:
+    """Train on a file, folder or catalogue name, save the model in `out`, and return its scores."""
+    if resume and overwrite:
+        raise ConfigError(
+            "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
+        )
+    world = this_world()
+    if world.main and resume and (out / MAIN).exists():
+        return _finished(out, config)
+    if world.main:
+        check_folder(out, resume=resume, overwrite=overwrite)
+    parts = parts_of(catalogue.load(source, config.data), config)
+    identity = {
+        "run": config.to_dict(),
+        "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
+    }
+    states = out / STATES
+    if world.main and resume:
+        _check_same_run(states, identity)
+    fit = Fit(parts.train, config, validation=parts.validation, folder=states, resume=resume, world=world)
+    if world.main:
+        if overwrite and out.exists():
+            shutil.rmtree(out)
+        with no_space_explained(out):
+            states.mkdir(parents=True, exist_ok=True)
+            write_json(states / RUN, identity)
+    wait_for_all(world)
+    with _StopSignals() as signals:
+        for step in follow(fit, config.objective.name):
+            if signals.received:
+                fit.save_state()
+                raise Stopped(
+                    f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
+                )
+    model = fit.model
+    if parts.test is not None:
+        model.metrics["test"] = model.evaluate(parts.test)
+    model.metrics["rows"] = fit.rows
+    model.metrics["steps"] = fit.training.number
+    if world.main:
+        model.save(out)
+        fit.forget_state()
+    wait_for_all(world)
+    return model.metrics
+
+
+def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder that holds something, unless it is ours and the user said what to do with it."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; name a folder with --out")
+    held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+    if not held or resume:
+        return
+    if not overwrite:
+        raise ConfigError(f"{out} exists already; --resume goes on with it, --overwrite replaces it")
+    if MAIN not in held and STATES not in held:
+        raise ConfigError(
+            f"{out} holds {held[0]} and is no model folder; it is not overwritten. Name another with --out"
+        )
+
+
+def _finished(out: Path, config: RunConfig) -> dict[str, Any]:
+    model = read_json(out / MAIN)
+    _refuse_changes(differences(model["run"], config.to_dict()))
+    say(f"the run in {out} is finished already")
+    metrics: dict[str, Any] = read_json(out / METRICS)
+    return metrics
+
+
+def _check_same_run(states: Path, identity: Mapping[str, Any]) -> None:
+    if not (states / RUN).exists():
+        say(f"nothing to resume in {states.parent}; starting from the beginning")
+        return
+    before = read_json(states / RUN)
+    _refuse_changes(differences(before["run"], identity["run"]))
+    if before["data"] != identity["data"]:
+        raise ConfigError(
+            f"--resume with other data: the run began with {before['data']['rows']} rows, now there are "
+            f"{identity['data']['rows']}, or their texts or labels changed; use the same data, or --overwrite"
+        )
+
+
+def _refuse_changes(changes: list[str]) -> None:
+    if changes:
+        raise ConfigError(
+            f"--resume with another configuration: {'; '.join(changes)}. Use the same, or --overwrite"
+        )
+
+
+class _StopSignals:
+    """Ctrl-C and SIGTERM end a run after the step in progress; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.received = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = True
+
+    def __exit__(self, *details: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from closeknit import encoder as encoders
+from closeknit.data import from_python
+from closeknit.encoder import Encoder, load_encoder
+from closeknit.errors import ConfigError, MissingExtra, ModelError
+from closeknit.evaluation import outputs
+from closeknit.heads import build_heads, read_views
+
+KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
+TEXTS = ["my card was stolen today please help", "refund", "where is my parcel it never came"]
+
+
+def encode(encoder: Encoder, tokeniser, texts, rows=None):
+    tokens = tokeniser(from_python(texts))
+    encoder.eval()
+    with torch.no_grad():
+        return encoder(tokens.pad(range(len(texts)) if rows is None else rows))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "textcnn"])
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_every_architecture_encodes_without_minding_the_padding(tiny, kind, pooling):
+    source = "textcnn" if kind == "textcnn" else tiny(kind)
+    encoder, tokeniser = load_encoder(source, pooling=pooling, max_length=32, vocabulary=from_python(TEXTS))
+    together = encode(encoder, tokeniser, TEXTS)
+    assert together.pooled.shape == (3, encoder.dim)
+    assert together.hidden.shape[:2] == together.mask.shape
+    for row, text in enumerate(TEXTS):
+        alone = encode(encoder, tokeniser, [text])
+        assert torch.allclose(alone.pooled[0], together.pooled[row], atol=1e-5)
+        assert torch.allclose(alone.hidden[0], together.hidden[row][together.mask[row]], atol=1e-5)
+
+
+def test_pooling_is_what_it_says(tiny):
+    for pooling in ("first", "mean", "own"):
+        encoder, tokeniser = load_encoder(tiny(), pooling=pooling, max_length=32)
+        made = encode(encoder, tokeniser, TEXTS)
+        expected = {
+            "first": made.hidden[:, 0],
+            "mean": torch.stack([made.hidden[i][made.mask[i]].mean(0) for i in range(3)]),
+            "own": torch.tanh(encoder.trunk.pooler.dense(made.hidden[:, 0])),
+        }[pooling]
+        assert torch.allclose(made.pooled, expected, atol=1e-6)
+
+
+def test_xlnets_first_token_is_its_last(tiny):
+    encoder, tokeniser = load_encoder(tiny("xlnet"), max_length=32)
+    made = encode(encoder, tokeniser, TEXTS)
+    assert torch.equal(made.pooled, made.hidden[:, -1])
+    assert made.special[:, -1].all()
+
+
+def test_pooling_of_ones_own_needs_a_pooler(tiny):
+    with pytest.raises(ConfigError, match="no trained pooler"):
+        load_encoder(tiny("distilbert"), pooling="own", max_length=32)
+    with pytest.raises(ConfigError, match="did you mean first"):
+        load_encoder(tiny(), pooling="frist", max_length=32)
+
+
+def test_a_text_alone_and_among_others_has_the_same_vector(tiny):
+    encoder, tokeniser = load_encoder(tiny(), pooling="mean", max_length=32)
+    heads = build_heads(encoder, 3, ())
+    tokens = tokeniser(from_python(TEXTS * 5))
+    logits, pooled = outputs(encoder, heads, tokens, budget=20)
+    assert logits.shape == (15, 3)
+    for row in (0, 7, 14):
+        own_logits, own = outputs(encoder, heads, tokens.select([row]))
+        assert np.allclose(own, pooled[row], atol=1e-5)
+        assert np.allclose(own_logits, logits[row], atol=1e-5)
+
+
+def test_dropout_can_be_set_and_switched_off(tiny):
+    encoder, _ = load_encoder(tiny(), max_length=32, dropout=0.0)
+    assert {m.p for m in encoder.modules() if isinstance(m, torch.nn.Dropout)} == {0.0}
+    heads = build_heads(encoder, 3, ())
+    assert heads["logits"].dropout.p == 0.0
+    with pytest.raises(ConfigError, match=r"encoder\.dropout is 1"):
+        load_encoder(tiny(), max_length=32, dropout=1.0)
+
+
+def test_lora_trains_few_weights_and_merges_into_plain_ones(tiny):
+    encoder, tokeniser = load_encoder(tiny(), max_length=32, lora_rank=2)
+    trained = sum(p.numel() for p in encoder.parameters() if p.requires_grad)
+    assert 0 < trained < 0.3 * sum(p.numel() for p in encoder.parameters())
+    with torch.no_grad():
+        for name, parameter in encoder.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_()
+    merged = encoders.merged_trunk(encoder)
+    assert not any("lora" in key for key in merged.state_dict())
+    before = encode(encoder, tokeniser, TEXTS).pooled
+    after = encode(Encoder(merged, "first", "merged"), tokeniser, TEXTS).pooled
+    plain, _ = load_encoder(tiny(), max_length=32)
+    assert torch.allclose(before, after, atol=1e-4)
+    assert not torch.allclose(before, encode(plain, tokeniser, TEXTS).pooled, atol=1e-2)
+
+
+# ---------------------------------------------------------------- views
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlnet"])
+def test_every_token_carries_the_label_of_its_own_text(tiny, kind):
+    encoder, tokeniser = load_encoder(tiny(kind), max_length=32)
+    tokens = tokeniser(from_python(TEXTS))
+    made = encode(encoder, tokeniser, TEXTS)
+    y = torch.tensor([5, 6, 7])
+    views = read_views(
+        made, y, build_heads(encoder, 3, ()), ["tokens", "content_tokens", "all_tokens", "pooled"]
+    )
+    lengths = tokens.lengths.tolist()
+    assert views["tokens"].y.tolist() == [5] * lengths[0] + [6] * lengths[1] + [7] * lengths[2]
+    assert views["content_tokens"].y.tolist() == [5] * (lengths[0] - 2) + [6] * (lengths[1] - 2) + [7] * (
+        lengths[2] - 2
+    )
+    width = made.mask.shape[1]
+    assert views["all_tokens"].y.tolist() == [5] * width + [6] * width + [7] * width
+    assert torch.equal(views["tokens"].z[: lengths[0]], made.hidden[0][made.mask[0]])
+    assert torch.equal(views["pooled"].y, y)
+
+
+def test_projected_rows_come_from_a_head_of_their_own(tiny):
+    encoder, tokeniser = load_encoder(tiny(), max_length=32)
+    heads = build_heads(encoder, 3, ("projected",))
+    views = read_views(encode(encoder, tokeniser, TEXTS), torch.arange(3), heads, ["projected", "logits"])
+    assert views["projected"].z.shape == (3, 128)
+    assert views["logits"].z.shape == (3, 3)
+
+
+# ---------------------------------------------------------------- loading
+
+
+def test_the_bundled_encoder_is_found_without_running_its_package():
+    package = encoders.BUNDLED_PACKAGE
+    pytest.importorskip("importlib.util").find_spec(package) or pytest.skip(
+        "the offline extra is not installed"
+    )
+    sys.modules.pop(package, None)
+    folder = encoders.default_encoder()
+    assert package not in sys.modules
+    with open(f"{folder}/model.safetensors", "rb") as file:
+        assert hashlib.file_digest(file, "sha256").hexdigest() == encoders.BUNDLED_SHA256
+
+
+def test_an_altered_bundled_encoder_is_refused(tmp_path, monkeypatch):
+    package = tmp_path / encoders.BUNDLED_PACKAGE
+    (package / "model").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('this package must not be run')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModelError, match="missing"):
+        encoders.default_encoder()
+    (package / "model" / "model.safetensors").write_bytes(b"something else")
+    with pytest.raises(ModelError, match="SHA-256"):
+        encoders.default_encoder()
+
+
+def test_without_the_package_the_hub_is_asked(monkeypatch):
+    monkeypatch.setattr(encoders.importlib.util, "find_spec", lambda name: None)
+    assert encoders.default_encoder() == "sentence-transformers/all-MiniLM-L6-v2"
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda f: (f / "config.json").unlink(), "no config.json"),
+        (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]),
+            "damaged",
+        ),
+        (lambda f: (f / "config.json").write_text("{"), "damaged"),
+    ],
+)
+def test_damaged_encoder_folders_are_explained(tiny, tmp_path, harm, words):
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny(), folder)
+    harm(folder)
+    with pytest.raises(ModelError, match=words):
+        load_encoder(str(folder), max_length=32)
+
+
+def test_weights_that_are_not_all_there_are_refused(tiny, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny(), folder)
+    weights = load_file(folder / "model.safetensors")
+    weights.pop("encoder.layer.1.output.dense.weight")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"1 tensors are missing, encoder\.layer\.1\.output\.dense\.weight"):
+        load_encoder(str(folder), max_length=32)
+
+
+def test_pickled_weights_are_not_loaded(tiny, tmp_path):
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny(), folder)
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"no model\.safetensors; weights in other formats are not loaded"):
+        load_encoder(str(folder), max_length=32)
+
+
+def test_an_unknown_name_is_explained(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelError, match=r"encoder robrta-base: .*did you mean roberta-base"):
+        load_encoder("robrta-base")
+
+
+def test_a_missing_extra_is_named(tiny, monkeypatch):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(MissingExtra, match=r"closeknit\[lora\]"):
+        load_encoder(tiny(), max_length=32, lora_rank=2)

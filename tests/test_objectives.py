@@ -1,0 +1,248 @@
+"""Objectives against oracles written from the formulas, in float64: lists, loops and math."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from closeknit import geometry
+from closeknit.errors import ConfigError
+from closeknit.objectives import (
+    OBJECTIVES,
+    CrossEntropy,
+    Joint,
+    SoftTriple,
+    Term,
+    View,
+    build_objective,
+    describe,
+    objective_options,
+)  # fmt: skip
+
+
+def unit(v):
+    norm = math.sqrt(sum(x * x for x in v))
+    return [x / norm for x in v] if norm else list(v)
+
+
+def dot(a, b):
+    return sum(p * q for p, q in zip(a, b, strict=True))
+
+
+def oracle_cross_entropy(logits, y, smoothing=0.0, weights=None):
+    total = share = 0.0
+    for row, label in zip(logits, y, strict=True):
+        log_sum = math.log(sum(math.exp(v) for v in row))
+        weight = weights[label] if weights else 1.0
+        total += (1 - smoothing) * weight * (log_sum - row[label])
+        for c, value in enumerate(row):
+            total += smoothing / len(row) * (weights[c] if weights else 1.0) * (log_sum - value)
+        share += weight
+    return total / share
+
+
+def oracle_soft_triple(z, proxies, y, *, gamma, scale, margin, tau):
+    w = [[unit(center) for center in own] for own in proxies]
+    total = 0.0
+    for row, label in zip(z, y, strict=True):
+        scores = []
+        for c, own in enumerate(w):
+            near = [dot(unit(row), center) for center in own]
+            pull = [math.exp(n / gamma) for n in near]
+            score = sum(p * n for p, n in zip(pull, near, strict=True)) / sum(pull)
+            scores.append(scale * (score - (margin if c == label else 0.0)))
+        total -= scores[label] - math.log(sum(math.exp(s) for s in scores))
+    C, K = len(w), len(w[0])
+    gaps = [
+        math.sqrt(2 + 1e-5 - 2 * dot(own[k], own[m])) for own in w for k in range(K) for m in range(k + 1, K)
+    ]
+    return total / len(z) + (tau * sum(gaps) / (C * K * (K - 1)) if K > 1 else 0.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("classes", "centers"), [(2, 1), (3, 2), (5, 4)])
+def test_soft_triple_matches_the_formula(classes, centers, seed, monkeypatch):
+    torch.manual_seed(seed)
+    options = {"gamma": 0.2, "scale": 8.0, "margin": 0.05, "tau": 0.3}
+    objective = SoftTriple(6, classes, centers=centers, **options).double()
+    objective.proxies.data *= 1.7  # the length of a proxy must not matter
+    z, y = torch.randn(7, 6, dtype=torch.float64), torch.randint(classes, (7,))
+    expected = oracle_soft_triple(z.tolist(), objective.proxies.tolist(), y.tolist(), **options)
+    assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
+    monkeypatch.setattr(geometry, "CHUNK_ELEMENTS", 2 * classes * centers)  # two rows at a time
+    assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 0.2, 3.0]])
+@pytest.mark.parametrize("smoothing", [0.0, 0.15])
+def test_cross_entropy_matches_the_formula(smoothing, weights):
+    torch.manual_seed(0)
+    logits, y = torch.randn(8, 3, dtype=torch.float64), torch.randint(3, (8,))
+    objective = CrossEntropy(label_smoothing=smoothing, class_weights=weights)
+    expected = oracle_cross_entropy(logits.tolist(), y.tolist(), smoothing, weights)
+    assert objective(logits, y).item() == pytest.approx(expected, abs=1e-10)
+
+
+def test_cases_worked_by_hand():
+    two = torch.zeros(2, 2, dtype=torch.float64)
+    assert CrossEntropy()(two, torch.tensor([0, 1])).item() == pytest.approx(math.log(2), abs=1e-12)
+    soft = SoftTriple(2, 2, centers=1, scale=3.0, margin=0.5).double()
+    soft.proxies.data = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]], dtype=torch.float64)
+    # the row lies on its own center: scores are 3 * (1 - .5) and 0
+    loss = soft(torch.tensor([[2.0, 0.0]], dtype=torch.float64), torch.tensor([0])).item()
+    assert loss == pytest.approx(math.log(1 + math.exp(-1.5)), abs=1e-12)
+
+
+def test_one_center_without_margin_is_the_normalised_softmax():
+    torch.manual_seed(0)
+    soft = SoftTriple(5, 4, centers=1, scale=7.0, margin=0.0, gamma=0.03).double()
+    z, y = torch.randn(9, 5, dtype=torch.float64), torch.randint(4, (9,))
+    cosine = torch.nn.functional.cosine_similarity(z[:, None], soft.proxies[None, :, 0], dim=-1)
+    assert soft(z, y).item() == pytest.approx(
+        torch.nn.functional.cross_entropy(7.0 * cosine, y).item(), abs=1e-12
+    )
+
+
+def test_soft_triple_agrees_with_pytorch_metric_learning():
+    losses = pytest.importorskip("pytorch_metric_learning.losses")
+    torch.manual_seed(0)
+    z, y = torch.randn(9, 5, dtype=torch.float64), torch.randint(4, (9,))
+    ours = SoftTriple(5, 4, centers=3, gamma=0.2, scale=9.0, margin=0.07).double()
+    theirs = losses.SoftTripleLoss(4, 5, centers_per_class=3, la=9.0, gamma=0.2, margin=0.07).double()
+    theirs.fc.data = ours.proxies.detach().flatten(0, 1).T.clone()
+    assert ours(z, y).item() == pytest.approx(theirs(z, y).item(), abs=1e-9)
+
+
+def test_gradients_are_those_of_the_numbers(monkeypatch):
+    torch.manual_seed(0)
+    monkeypatch.setattr(geometry, "CHUNK_ELEMENTS", 12)
+    soft = SoftTriple(4, 3, centers=2, gamma=0.3, scale=5.0, margin=0.2, tau=0.4).double()
+    z, y = torch.randn(5, 4, dtype=torch.float64, requires_grad=True), torch.randint(3, (5,))
+
+    def loss(rows, proxies):
+        return torch.func.functional_call(soft, {"proxies": proxies}, (rows, y))
+
+    assert torch.autograd.gradcheck(loss, (z, soft.proxies))
+    logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda rows: CrossEntropy(label_smoothing=0.1)(rows, y[:4]), (logits,))
+
+
+def test_the_plain_form_and_the_chunked_one_agree():
+    torch.manual_seed(0)
+    z, w = torch.randn(50, 8, requires_grad=True), torch.randn(4, 30, 8, requires_grad=True)
+    near = torch.einsum("rd,ckd->rck", z, w)
+    plain = (torch.softmax(near / 0.3, -1) * near).sum(-1)
+    weights = torch.randn(50, 4)
+    expected = torch.autograd.grad((plain * weights).sum(), (z, w))
+    ours = torch.autograd.grad((geometry.soft_maximum(z, w, 0.3) * weights).sum(), (z, w))
+    for a, b in zip(expected, ours, strict=True):
+        assert torch.allclose(a, b, atol=1e-4, rtol=1e-4)
+
+
+def rows_for(view: str, z, y, logits):
+    return View(logits if view == "logits" else z, y)
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+@pytest.mark.parametrize(
+    "case",
+    ["usual", "single row", "single class", "all rows equal", "zero rows", "huge", "tiny", "half", "no rows"],
+)
+def test_every_objective_keeps_its_promises(name, case):
+    """One finite number, a finite gradient, and no dependence on the order of rows."""
+    torch.manual_seed(0)
+    rows = {"single row": 1, "no rows": 0}.get(case, 12)
+    z = torch.randn(rows, 8)
+    y = torch.zeros(rows, dtype=torch.long) if case == "single class" else torch.arange(rows) % 3
+    z = {"all rows equal": z[:1].expand(rows, -1), "zero rows": z * 0, "huge": z * 1e4, "tiny": z * 1e-8}.get(
+        case, z
+    )
+    z = z.half() if case == "half" else z
+    z = z.clone().requires_grad_()
+    joint = build_objective(name, 8, 3, {})
+    project = torch.randn(8, 3)
+
+    def value(order):
+        views = {view: rows_for(view, z[order], y[order], z[order].float() @ project) for view in joint.views}
+        return joint(views)[0]
+
+    loss = value(torch.arange(rows))
+    assert loss.dim() == 0 and torch.isfinite(loss)
+    assert loss.dtype == torch.float32
+    loss.backward()
+    assert z.grad is not None and torch.isfinite(z.grad).all()
+    for parameter in joint.parameters():
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all()
+    if rows > 1:
+        assert value(torch.randperm(rows)).item() == pytest.approx(loss.item(), rel=1e-5)
+    if rows == 0:
+        assert loss.item() == 0.0
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_every_objective_goes_down_when_optimised(name):
+    torch.manual_seed(0)
+    joint = build_objective(name, 8, 3, {})
+    z, y, logits = (
+        torch.randn(12, 8, requires_grad=True),
+        torch.arange(12) % 3,
+        torch.zeros(12, 3, requires_grad=True),
+    )
+    optimizer = torch.optim.Adam([z, logits, *joint.parameters()], lr=0.05)
+    values = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss, _ = joint({view: rows_for(view, z, y, logits) for view in joint.views})
+        loss.backward()
+        optimizer.step()
+        values.append(loss.item())
+    assert values[-1] < 0.7 * values[0]
+
+
+def test_a_joint_objective_is_the_weighted_sum_of_its_terms():
+    torch.manual_seed(0)
+    joint = build_objective("triple_entropy", 4, 3, {"ce_weight": 0.7, "tokens": "content"})
+    assert joint.views == ("logits", "content_tokens")
+    logits, tokens = (
+        View(torch.randn(5, 3), torch.arange(5) % 3),
+        View(torch.randn(9, 4), torch.arange(9) % 3),
+    )
+    total, terms = joint({"logits": logits, "content_tokens": tokens})
+    assert total.item() == pytest.approx(
+        0.7 * terms["cross_entropy"].item() + 0.3 * terms["soft_triple"].item()
+    )
+    alone = build_objective("triple_entropy", 4, 3, {"ce_weight": 1.0})
+    assert alone.views == ("logits",)  # nothing is computed for a term of weight 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: build_objective("triple_entropi", 4, 3, {}), "did you mean triple_entropy"),
+        (
+            lambda: build_objective("triple_entropy", 4, 3, {"centres": 3}),
+            "no option centres; did you mean centers",
+        ),
+        (lambda: build_objective("triple_entropy", 4, 3, {"gamma": 0}), "gamma is 0"),
+        (lambda: build_objective("triple_entropy", 4, 3, {"ce_weight": 2}), "from 0 to 1"),
+        (lambda: build_objective("triple_entropy", 4, 3, {"tokens": "contents"}), "did you mean content"),
+        (lambda: build_objective("triple_entropy", 4, 3, {"gamma": "x"}), "wrong type"),
+        (lambda: build_objective("cross_entropy", 4, 3, {"class_weights": [1.0]}), "there are 3 classes"),
+        (lambda: CrossEntropy(class_weights=[-1.0, 1.0]), "negative"),
+        (lambda: Term("x", 1.0, CrossEntropy(), "logit"), "did you mean logits"),
+        (lambda: Joint([]), "at least one term"),
+    ],
+)
+def test_bad_options_are_refused(call, words):
+    with pytest.raises(ConfigError, match=words):
+        call()
+
+
+@pytest.mark.parametrize("name", sorted(OBJECTIVES))
+def test_every_option_is_explained(name):
+    text = describe(name)
+    for option in objective_options(name):
+        line = next(line for line in text.splitlines() if line.strip().startswith(option + " "))
+        assert len(line.split()) > 4, f"{name}.{option} has no explanation"

@@ -1,0 +1,63 @@
+"""Several processes under `accelerate launch` give the numbers of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+SCRIPT = """
+import json, sys
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.fitting import Fit
+
+settings, texts, labels, out = json.loads(open(sys.argv[1]).read())
+fit = Fit(from_python(texts, labels), RunConfig.from_dict(settings))
+steps = [[step.loss, step.grad_norm, *step.terms.values()] for step in fit]
+if fit.world.main:
+    from safetensors.torch import save_file
+    save_file({k: v.contiguous().clone() for k, v in fit.training.learners.state_dict().items()}, out + ".safetensors")
+    open(out, "w").write(json.dumps({"steps": steps, "size": fit.world.size, "history": fit.history}))
+"""
+
+
+def launch(tmp_path, processes: int, settings, small):
+    script, job, out = tmp_path / "job.py", tmp_path / f"job{processes}.json", tmp_path / f"out{processes}.json"
+    script.write_text(SCRIPT)
+    job.write_text(json.dumps([settings, *small, str(out)]))
+    several = ["--num_processes", str(processes)] if processes > 1 else ["--num_processes", "1"]
+    arguments = [
+        sys.executable, "-m", "accelerate.commands.launch", "--cpu", *several, "--num_machines", "1",
+        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(29510 + os.getpid() % 400),
+        str(script), str(job),
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return json.loads(out.read_text())
+
+
+@pytest.mark.parametrize("objective", ["cross_entropy", "triple_entropy"])
+def test_two_processes_give_the_loss_curve_of_one(tiny, small, tmp_path, objective):
+    from safetensors.torch import load_file
+
+    # 35 rows in batches of 17: the last batch of an epoch has one row, so one process has none
+    small = (small[0][:35], small[1][:35])
+    settings = {
+        "encoder": {"name": tiny(), "max_length": 16, "dropout": 0.0},
+        "objective": {"name": objective},
+        "train": {"epochs": 3, "batch_size": 17, "lr": 1e-3, "validation": 0.0},
+    }
+    one, two = (launch(tmp_path, n, settings, small) for n in (1, 2))
+    assert (one["size"], two["size"]) == (1, 2)
+    assert len(one["steps"]) == len(two["steps"]) == 9
+    for a, b in zip(one["steps"], two["steps"], strict=True):
+        assert a == pytest.approx(b, rel=2e-4)
+    end_one, end_two = (load_file(tmp_path / f"out{n}.json.safetensors") for n in (1, 2))
+    for key, value in end_one.items():
+        assert torch.allclose(value, end_two[key], atol=1e-4), key

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from closeknit.samplers import batches_per_epoch, length_grouped
+
+lengths = st.lists(st.integers(1, 128), min_size=1, max_size=300).map(np.array)
+
+
+@given(lengths, st.integers(1, 64), st.integers(0, 2**31), st.integers(0, 50))
+def test_every_row_is_used_once_an_epoch(row_lengths, batch_size, seed, epoch):
+    plan = length_grouped(row_lengths, batch_size, seed)
+    batches = plan(epoch)
+    assert sorted(np.concatenate(batches)) == list(range(len(row_lengths)))
+    assert len(batches) == batches_per_epoch(len(row_lengths), batch_size)
+    assert sum(len(batch) < batch_size for batch in batches) <= 1
+    assert all(np.array_equal(a, b) for a, b in zip(batches, plan(epoch), strict=True))
+
+
+def test_grouping_wastes_little_on_padding_and_still_mixes():
+    generator = np.random.default_rng(0)
+    row_lengths = generator.integers(5, 100, 2000)
+    plan = length_grouped(row_lengths, 32, seed=2)
+
+    def padded(batches):
+        return sum(len(batch) * row_lengths[batch].max() for batch in batches)
+
+    shuffled = generator.permutation(2000).reshape(-1, 32) if 2000 % 32 == 0 else np.array_split(
+        generator.permutation(2000), 63
+    )  # fmt: skip
+    assert padded(plan(0)) < 1.15 * row_lengths.sum() < padded(shuffled)
+    met = {frozenset(batch.tolist()) for batch in plan(0)}
+    assert not met & {frozenset(batch.tolist()) for batch in plan(1)}
+    other = length_grouped(row_lengths, 32, seed=3)
+    assert not np.array_equal(plan(0)[0], other(0)[0])

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from closeknit.data import Examples, from_python
+from closeknit.encoder import load_encoder
+from closeknit.errors import ConfigError
+from closeknit.tokens import Tokens, WordTokeniser
+
+
+def ragged(pad_left: bool = False) -> Tokens:
+    """Rows [1, 2, 3], [4], [5, 6]; 9 pads."""
+    return Tokens(
+        np.array([1, 2, 3, 4, 5, 6]), np.array([True, False, False, True, True, False]), None,
+        np.array([0, 3, 4, 6]), pad_id=9, pad_left=pad_left,
+    )  # fmt: skip
+
+
+def test_padding_goes_to_the_longest_row_of_the_batch():
+    inputs = ragged().pad([2, 1])
+    assert inputs["input_ids"].tolist() == [[5, 6], [4, 9]]
+    assert inputs["attention_mask"].tolist() == [[1, 1], [1, 0]]
+    assert inputs["special"].tolist() == [[True, False], [True, True]]  # padding counts as special
+    assert ragged().pad([0, 1])["input_ids"].tolist() == [[1, 2, 3], [4, 9, 9]]
+
+
+def test_padding_on_the_left():
+    inputs = ragged(pad_left=True).pad([0, 1])
+    assert inputs["input_ids"].tolist() == [[1, 2, 3], [9, 9, 4]]
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
+
+
+def test_selected_rows_keep_their_tokens():
+    chosen = ragged().select([2, 0])
+    assert chosen.lengths.tolist() == [2, 3]
+    assert chosen.pad([1])["input_ids"].tolist() == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
+def test_tokens_equal_the_tokenizers_own_padding(tiny, kind):
+    _, tokeniser = load_encoder(tiny(kind), max_length=6)
+    texts, seconds = ["my card was stolen today please help", "refund ?"], ["it never came", "my money"]
+    for pairs in (None, seconds):
+        ours = tokeniser(Examples(texts, pairs)).pad([0, 1])
+        theirs = tokeniser.tokenizer(
+            texts,
+            pairs,
+            truncation=True,
+            max_length=6,
+            padding=True,
+            return_tensors="pt",
+            return_special_tokens_mask=True,
+        )
+        assert torch.equal(ours["special"], theirs.pop("special_tokens_mask").bool())
+        assert {key for key in ours if key != "special"} == set(theirs)
+        for key, value in theirs.items():
+            assert torch.equal(ours[key], value), key
+
+
+def test_a_length_without_room_for_text_is_refused(tiny):
+    with pytest.raises(ConfigError, match="at least 5"):
+        load_encoder(tiny(), max_length=3)
+    with pytest.raises(ConfigError, match="at most 64 tokens"):
+        load_encoder(tiny(), max_length=128)
+
+
+def test_a_vocabulary_of_words_ranks_by_frequency_and_survives_saving(tmp_path):
+    words = WordTokeniser.build(from_python(["The cat, the dog", "the end"]), 16)
+    assert words.words == ["the", ",", "cat", "dog", "end"]
+    tokens = words(from_python(["the owl , ended", "Dog!"]))
+    assert tokens.pad([0, 1])["input_ids"].tolist() == [[3, 1, 4, 1], [6, 1, 0, 0]]
+    words.save(tmp_path)
+    assert WordTokeniser.load(tmp_path, 16).number == words.number
+
+
+def test_a_pair_of_words_keeps_both_texts():
+    words = WordTokeniser.build(from_python(["a b c d e f"]), 5)
+    tokens = words(from_python([("a b c d", "e f a b")]))
+    assert tokens.ids.tolist() == [3, 4, 2, 7, 8]
+    assert tokens.special.tolist() == [False, False, True, False, False]

@@ -1,0 +1,327 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.errors import ConfigError, ModelError, TrainingError
+from closeknit.fitting import Fit, fit_model
+from closeknit.training import NotFinite, TrainConfig, rate_factor
+
+
+def config(
+    tiny, objective="triple_entropy", kind="bert", *, encoder=None, options=None, **train
+) -> RunConfig:
+    settings = {"epochs": 3, "batch_size": 10, "lr": 1e-3, "checkpoint_seconds": 0.0, **train}
+    name = "textcnn" if kind == "textcnn" else tiny(kind)
+    return RunConfig.from_dict(
+        {
+            "encoder": {"name": name, "max_length": 16, **(encoder or {})},
+            "objective": {"name": objective, **(options or {})},
+            "train": settings,
+        }
+    )
+
+
+def weights(fit_or_training) -> dict[str, torch.Tensor]:
+    training = getattr(fit_or_training, "training", fit_or_training)
+    return {key: value.clone() for key, value in training.learners.state_dict().items()}
+
+
+def run(fit: Fit, until: int | None = None) -> list[float]:
+    losses = []
+    for step in fit:
+        losses.append(step.loss)
+        if step.number == until:
+            break
+    return losses
+
+
+def same(a, b) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize(
+    "kind", ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert", "textcnn"]
+)
+def test_every_architecture_learns_with_every_part_trained(tiny, small, kind):
+    fit = Fit(from_python(*small), config(tiny, kind=kind, epochs=20, lr=3e-3))
+    before = weights(fit)
+    losses = run(fit)
+    assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
+    moved = [key for key, value in weights(fit).items() if not torch.equal(value, before[key])]
+    for part in (
+        "encoder.trunk",
+        "classify_heads.logits.out",
+        "classify_objective.objectives.soft_triple.proxies",
+    ):
+        assert any(key.startswith(part) for key in moved), part
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tiny, small):
+    runs = []
+    for seed in (2, 2, 3):
+        torch.rand(7)  # the state of the global generator must not matter
+        np.random.rand(3)
+        fit = Fit(from_python(*small), config(tiny, seed=seed))
+        runs.append((run(fit), weights(fit)))
+    assert runs[0][0] == runs[1][0]
+    assert same(runs[0][1], runs[1][1])
+    assert runs[0][0] != runs[2][0]
+
+
+def test_training_leaves_the_global_random_state_alone(tiny, small):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    fit_model(from_python(*small), config(tiny, epochs=1))
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_objectives_start_from_the_same_head_and_see_the_same_batches(tiny, small):
+    fits = [
+        Fit(from_python(*small), config(tiny, objective=name)) for name in ("cross_entropy", "triple_entropy")
+    ]
+    a, b = (weights(fit) for fit in fits)
+    shared = [key for key in a if not key.startswith("classify_objective")]
+    assert shared and all(torch.equal(a[key], b[key]) for key in shared)
+    for number in range(6):
+        rows = [fit.training.tasks[0].batch(number, 0, 1).rows for fit in fits]
+        assert np.array_equal(*rows)
+
+
+@pytest.mark.parametrize("validation", [0.0, 0.3])
+def test_a_resumed_run_ends_with_the_same_bits(tiny, small, tmp_path, validation):
+    settings = config(tiny, epochs=4, validation=validation)
+    whole = Fit(from_python(*small), settings)
+    losses = run(whole)
+    for stop in (1, 4, 7, len(losses) - 1):
+        folder = tmp_path / str(stop)
+        first = Fit(from_python(*small), settings, folder=folder)
+        head = run(first, until=stop)
+        second = Fit(from_python(*small), settings, folder=folder, resume=True)
+        tail = run(second)
+        assert head + tail == losses
+        assert same(weights(second), weights(whole))
+        assert second.history == whole.history
+        assert second.model.metrics == whole.model.metrics
+
+
+def test_what_a_checkpoint_holds_can_be_read_without_pickle(tiny, small, tmp_path):
+    from safetensors.torch import load_file
+
+    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    run(fit, until=3)
+    (state,) = tmp_path.iterdir()
+    assert sorted(path.name for path in state.iterdir()) == ["state.json", "state.safetensors"]
+    keys = load_file(state / "state.safetensors").keys()
+    assert any("proxies" in key for key in keys)
+    assert any(key.endswith("exp_avg_sq") for key in keys)
+
+
+def test_a_damaged_checkpoint_is_named(tiny, small, tmp_path):
+    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    run(fit, until=3)
+    (state,) = tmp_path.iterdir()
+    (state / "state.safetensors").write_bytes(b"short")
+    with pytest.raises(ModelError, match=r"state\.safetensors is damaged"):
+        run(Fit(from_python(*small), config(tiny), folder=tmp_path, resume=True))
+
+
+def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny, small):
+    results = []
+    for parts in (1, 3, 10):
+        settings = config(
+            tiny, objective="cross_entropy", accumulate=parts, encoder={"dropout": 0.0}, batch_size=12
+        )
+        fit = Fit(from_python(*small), settings)
+        results.append((run(fit), weights(fit)))
+    for losses, end in results[1:]:
+        assert losses == pytest.approx(results[0][0], rel=1e-4)
+        for key, value in end.items():
+            assert torch.allclose(value, results[0][1][key], atol=2e-4), key
+
+
+def test_more_parts_than_the_last_batch_has_rows(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, accumulate=10, batch_size=35, epochs=1))
+    assert all(math.isfinite(loss) for loss in run(fit))
+
+
+def test_rates_of_encoder_heads_and_proxies_are_their_own(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, lr=1e-4, head_lr=2e-3, objective_lr=5e-2))
+    rates = {rate: set() for rate in fit.training.rates}
+    names = {id(p): name for name, p in fit.training.learners.named_parameters()}
+    for group, rate in zip(fit.training.groups, fit.training.rates, strict=True):
+        rates[rate] |= {names[id(p)].split(".")[0] for p in group["params"]}
+        decays = {p.dim() > 1 for p in group["params"]}
+        assert not (group["weight_decay"] and False in decays), "biases and norms must not decay"
+    assert rates == {1e-4: {"encoder"}, 2e-3: {"classify_heads"}, 5e-2: {"classify_objective"}}
+    default = Fit(from_python(*small), config(tiny, lr=None))
+    assert default.training.rates[0] == pytest.approx(5e-5 * 768 / 32)
+    assert Fit(from_python(*small), config(tiny, kind="textcnn", lr=None)).training.rates[0] == 1e-3
+
+
+def test_the_rate_rises_then_falls():
+    factors = [rate_factor(done, 100, 0.1, "linear") for done in range(100)]
+    assert factors[:3] == pytest.approx([1 / 11, 2 / 11, 3 / 11])
+    assert factors[10] == 1.0
+    assert factors[99] == pytest.approx(1 / 90)
+    assert factors[10:] == sorted(factors[10:], reverse=True)
+    cosine = [rate_factor(done, 100, 0.0, "cosine") for done in range(100)]
+    assert cosine[0] == 1.0
+    assert cosine[50] == pytest.approx(0.5)
+    assert 0 < cosine[99] < 0.001
+    assert {rate_factor(done, 50, 0.0, "constant") for done in range(50)} == {1.0}
+
+
+def test_early_stopping_keeps_the_best_state(tiny, small):
+    settings = config(tiny, objective="cross_entropy", epochs=40, lr=2e-3, validation=0.3, patience=3)
+    fit = Fit(from_python(*small), settings)
+    run(fit)
+    scores = [record["weighted_f1"] for record in fit.history]
+    best = scores.index(max(scores))
+    assert len(scores) == best + 1 + 3 < 40
+    tokens, expected = fit.validation
+    from closeknit.evaluation import outputs
+
+    logits, _ = outputs(fit.model.encoder, fit.model.heads, tokens)
+    assert (logits.argmax(1) == expected).mean() == pytest.approx(fit.history[best]["accuracy"])
+    assert fit.model.metrics["validation"]["weighted_f1"] == max(scores)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(tiny, small, tmp_path):
+    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    kept = None
+    with pytest.raises(NotFinite) as error:
+        for step in fit:
+            if step.number == 4:
+                kept = weights(fit)
+                fit.training.tasks[0].objective.terms[0].objective.forward = lambda *_: torch.tensor(
+                    float("nan"), requires_grad=True
+                )
+    message = str(error.value)
+    for words in ("step 5", "loss became nan", "training rows", "learning rate", "last good state is kept"):
+        assert words in message
+    assert same(weights(fit), kept)
+    again = Fit(from_python(*small), config(tiny), folder=tmp_path, resume=True)
+    next(iter(again))
+    assert again.training.number == 5
+
+
+def test_a_run_that_diverges_says_so(tiny, small):
+    with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
+        run(Fit(from_python(*small), config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=10, warmup=0.0)))
+
+
+def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
+    fit = Fit(from_python(*small), config(tiny))
+
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(fit.training, "_forward", full)
+    with pytest.raises(TrainingError, match=r"memory is full.*train\.batch_size.*train\.accumulate=2"):
+        run(fit)
+
+
+def test_other_errors_are_not_taken_for_full_memory(tiny, small, monkeypatch):
+    fit = Fit(from_python(*small), config(tiny))
+
+    def broken(*_):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(fit.training, "_forward", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        run(fit)
+
+
+def test_bf16_trains_on_the_cpu_and_the_objective_sees_float32(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, precision="bf16", epochs=8))
+    seen = []
+    objective = fit.training.tasks[0].objective
+    objective.register_forward_pre_hook(
+        lambda module, views: seen.extend(v.z.dtype for v in views[0].values())
+    )
+    losses = run(fit)
+    assert set(seen) == {torch.float32}
+    assert losses[-1] < losses[0]
+    assert {p.dtype for p in fit.training.parameters} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epochs": 0}, r"train\.epochs is 0; it must be at least 1"),
+        ({"lr": -1.0}, r"train\.lr is -1"),
+        ({"lr": math.nan}, r"train\.lr is nan"),
+        ({"warmup": 1.0}, r"train\.warmup is 1"),
+        ({"schedule": "cosin"}, "did you mean cosine"),
+        ({"precision": "fp61"}, "did you mean fp16"),
+        ({"accumulate": 65}, "more than the 64 rows"),
+        ({"patience": -1}, "must not be negative"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        TrainConfig(**settings)
+
+
+def test_settings_that_do_not_go_together_are_refused(tiny, small):
+    with pytest.raises(ConfigError, match="patience needs a validation part"):
+        Fit(from_python(*small), config(tiny, patience=2))
+    with pytest.raises(ConfigError, match="fp16, which a CPU cannot"):
+        Fit(from_python(*small), config(tiny, precision="fp16"))
+
+
+def test_lora_fits_and_saves_a_plain_model(tiny, small, tmp_path):
+    from transformers import AutoModel
+
+    from closeknit.model import Model
+
+    examples = from_python(*small)
+    model = fit_model(examples, config(tiny, encoder={"lora_rank": 2}, epochs=2))
+    model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    assert np.allclose(again.outputs(examples)[0], model.outputs(examples)[0], atol=1e-4)
+    assert not any("lora" in key for key in AutoModel.from_pretrained(tmp_path / "model").state_dict())
+
+
+def test_pairs_can_be_learnt(tiny):
+    texts = [("my card was stolen", "lost card"), ("parcel late", "the parcel is late")] * 6
+    texts += [("my card was stolen", "money back"), ("parcel late", "new size please")] * 6
+    labels = ["same"] * 12 + ["other"] * 12
+    model = fit_model(from_python(texts, labels), config(tiny, objective="cross_entropy", epochs=25, lr=2e-3))
+    assert model.evaluate(from_python(texts, labels))["accuracy"] > 0.9
+
+
+def test_a_disk_that_is_full_is_explained_and_loses_nothing(tiny, small, tmp_path, monkeypatch):
+    import errno
+
+    from closeknit import checkpoint
+
+    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    run(fit, until=2)
+    kept = checkpoint.load(tmp_path)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(ModelError, match=r"disk .* is full; what was saved before is untouched"):
+        run(fit)
+    again = checkpoint.load(tmp_path)
+    assert kept is not None and again is not None
+    assert same(kept[0], again[0]) and kept[1] == again[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]
+
+
+def test_the_config_is_not_changed_by_a_run(tiny, small):
+    settings = config(tiny)
+    before = dataclasses.asdict(settings)
+    fit_model(from_python(*small), settings)
+    assert dataclasses.asdict(settings) == before
