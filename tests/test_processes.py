@@ -27,18 +27,35 @@ if fit.world.main:
 
 
 def launch(tmp_path, processes: int, settings, small):
-    script, job, out = tmp_path / "job.py", tmp_path / f"job{processes}.json", tmp_path / f"out{processes}.json"
+    """Each process under an `accelerate launch --cpu` of its own, which is how it starts them without MPI."""
+    script, job, out = (
+        tmp_path / "job.py",
+        tmp_path / f"job{processes}.json",
+        tmp_path / f"out{processes}.json",
+    )
     script.write_text(SCRIPT)
     job.write_text(json.dumps([settings, *small, str(out)]))
-    several = ["--num_processes", str(processes)] if processes > 1 else ["--num_processes", "1"]
     arguments = [
-        sys.executable, "-m", "accelerate.commands.launch", "--cpu", *several, "--num_machines", "1",
-        "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", str(29510 + os.getpid() % 400),
-        str(script), str(job),
+        sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes),
+        "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
+        "--main_process_port", str(29510 + os.getpid() % 400), str(script), str(job),
     ]  # fmt: skip
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    running = []
+    for rank in range(processes):
+        place = (
+            {"WORLD_SIZE": str(processes), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            if processes > 1
+            else {}
+        )
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **place}
+        running.append(
+            subprocess.Popen(
+                arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            )
+        )
+    for process in running:
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
     return json.loads(out.read_text())
 
 

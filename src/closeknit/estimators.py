@@ -117,7 +117,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
             raise DataError(
                 f"there are {rows} texts, but labels of shape {labels.shape}; give one label a text"
             )
-        if np.issubdtype(labels.dtype, np.floating):
+        if rows and np.issubdtype(labels.dtype, np.floating):
             raise DataError("labels are fractional numbers; give class names or whole numbers")
         if labels.dtype == object and any(label is None for label in labels):
             raise DataError("some labels are None")
@@ -128,8 +128,9 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:
         """The most probable class of each text."""
-        best: npt.NDArray[Any] = self.classes_[self._outputs(X)[0].argmax(axis=1)]
-        return best
+        best = self._outputs(X)[0].argmax(axis=1)
+        classes: npt.NDArray[Any] = self.classes_[best]
+        return classes
 
     def predict_proba(self, X: Texts) -> Floats:
         """The probability of each class (R, C), in the order of `classes_`."""

@@ -93,9 +93,14 @@ def _key(config: RunConfig, training: Examples, testing: Examples) -> str:
 
 
 def append_result(path: Path, result: Result) -> None:
+    """Add a line; one that an earlier run left half-written is closed first."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(dataclasses.asdict(result)) + "\n")
+    with path.open("a+b") as file:
+        if file.tell() > 0:
+            file.seek(-1, 2)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write(json.dumps(dataclasses.asdict(result)).encode() + b"\n")
 
 
 def read_results(path: Path) -> list[Result]:

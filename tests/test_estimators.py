@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+
+from closeknit import TextClassifier
+from closeknit.errors import ConfigError, DataError
+
+
+@pytest.fixture
+def classifier(tiny):
+    return TextClassifier(encoder=tiny(), epochs=25, learning_rate=1e-3, batch_size=12, max_length=16)
+
+
+def test_fit_predict_score_and_transform(classifier, small):
+    texts, labels = small
+    assert classifier.fit(texts, labels) is classifier
+    assert classifier.classes_.tolist() == ["late", "lost", "refund"]
+    predicted = classifier.predict(texts)
+    chances = classifier.predict_proba(texts)
+    assert chances.shape == (36, 3)
+    assert np.allclose(chances.sum(1), 1.0)
+    assert (classifier.classes_[chances.argmax(1)] == predicted).all()
+    assert classifier.score(texts, labels) == np.mean(predicted == np.array(labels)) > 0.8
+    assert classifier.transform(texts).shape == (36, 32)
+    assert classifier.evaluate(texts, labels)["accuracy"] == classifier.score(texts, labels)
+
+
+@pytest.mark.parametrize("kind", [str, int, bool])
+def test_labels_keep_their_kind_through_saving(classifier, small, tmp_path, kind):
+    texts, labels = small
+    number = {"late": 10, "lost": 2, "refund": 1}
+    own = [kind(number[label]) if kind is not bool else label == "lost" for label in labels]
+    classifier.set_params(epochs=1).fit(texts, own)
+    assert classifier.classes_.tolist() == sorted(set(own))
+    classifier.save(tmp_path / "model")
+    again = TextClassifier.load(tmp_path / "model")
+    assert again.classes_.tolist() == classifier.classes_.tolist()
+    assert again.classes_.dtype.kind == classifier.classes_.dtype.kind
+    assert (again.predict(texts) == classifier.predict(texts)).all()
+    assert np.array_equal(again.predict_proba(texts), classifier.predict_proba(texts))
+
+
+def test_it_is_a_scikit_learn_estimator(classifier, small):
+    texts, labels = small
+    params = classifier.get_params()
+    assert clone(classifier).get_params() == params
+    assert classifier.get_params() == params
+    scores = cross_val_score(classifier, texts, labels, cv=2)
+    assert scores.shape == (2,)
+    search = GridSearchCV(classifier, {"epochs": [1, 20], "objective": ["cross_entropy"]}, cv=2).fit(
+        texts, labels
+    )
+    assert search.best_params_["epochs"] == 20
+    features = clone(classifier).set_params(epochs=1)
+    pipeline = make_pipeline(features, LogisticRegression(max_iter=200)).fit(texts, labels)
+    assert pipeline.score(texts, labels) > 0.5
+
+
+def test_fitting_twice_gives_the_same_and_not_a_continuation(classifier, small):
+    first = classifier.set_params(epochs=2).fit(*small).predict_proba(small[0])
+    assert np.array_equal(first, classifier.fit(*small).predict_proba(small[0]))
+    other = clone(classifier).set_params(random_state=3).fit(*small).predict_proba(small[0])
+    assert not np.array_equal(first, other)
+
+
+def test_a_loaded_classifier_has_the_parameters_it_was_made_with(tiny, small, tmp_path):
+    made = TextClassifier(
+        objective="triple_entropy", encoder=tiny(), epochs=1, batch_size=8, learning_rate=2e-3, max_length=16,
+        pooling="mean", objective_options={"centers": 3}, random_state=7, train_options={"warmup": 0.2},
+        encoder_options={"dropout": 0.0},
+    )  # fmt: skip
+    made.fit(*small).save(tmp_path / "model")
+    assert TextClassifier.load(tmp_path / "model").get_params() == made.get_params()
+
+
+def test_a_validation_part_chooses_the_epoch(classifier, small):
+    classifier.set_params(train_options={"patience": 2}, epochs=50)
+    classifier.fit(*small, validation=(small[0][:9], small[1][:9]))
+    history = classifier.model_.metrics["history"]
+    assert len(history) < 50
+    assert classifier.model_.metrics["validation"]["weighted_f1"] == max(r["weighted_f1"] for r in history)
+
+
+def test_textcnn_needs_no_pretrained_weights(small, tmp_path):
+    classifier = TextClassifier(encoder="textcnn", epochs=30, batch_size=12).fit(*small)
+    assert classifier.score(*small) > 0.9
+    classifier.save(tmp_path / "model")
+    assert (TextClassifier.load(tmp_path / "model").predict(small[0]) == classifier.predict(small[0])).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"objective": "tripple_entropy"}, "unknown objective tripple_entropy; did you mean triple_entropy"),
+        ({"objective_options": {"centers": 3}}, "unknown setting objective.centers for cross_entropy"),
+        (
+            {"train_options": {"warm_up": 0.1}},
+            "unknown setting train.warm_up; did you mean train.warmup|warmup",
+        ),
+        ({"epochs": "ten"}, 'train.epochs is "ten"; it must be a whole number'),
+        ({"random_state": None}, "random_state is None"),
+        ({"pooling": "cls"}, "encoder.pooling is cls"),
+    ],
+)
+def test_wrong_arguments_are_told_at_fit(classifier, small, arguments, words):
+    with pytest.raises(ConfigError, match=words):
+        classifier.set_params(**arguments).fit(*small)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "words"),
+    [
+        (["a", "b"], ["x", "x"], 'one class only \\("x"\\)'),
+        (["a", "b"], ["x"], "2 texts, but labels of shape"),
+        (["a", "b"], [0.5, 1.5], "fractional"),
+        (["a", ""], ["x", "y"], "empty text in row 2"),
+        ([], [], "empty"),
+    ],
+)
+def test_wrong_data_are_told_at_fit(classifier, texts, labels, words):
+    with pytest.raises(DataError, match=words):
+        classifier.fit(texts, labels)
+
+
+def test_an_unfitted_classifier_says_so(classifier):
+    with pytest.raises(NotFittedError):
+        classifier.predict(["a"])

@@ -1,0 +1,206 @@
+"""The model folder: loads here, in transformers and in sentence-transformers, and is never pickled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.errors import DataError, ModelError
+from closeknit.fitting import fit_model
+from closeknit.model import Model
+
+KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
+
+
+def fitted(tiny, small, kind="bert", pooling="first", objective="triple_entropy") -> Model:
+    name = "textcnn" if kind == "textcnn" else tiny(kind)
+    config = RunConfig.from_dict(
+        {
+            "encoder": {"name": name, "max_length": 16, "pooling": pooling},
+            "objective": {"name": objective},
+            "train": {"epochs": 2, "lr": 1e-3, "batch_size": 12},
+        }
+    )
+    return fit_model(from_python(*small), config)
+
+
+@pytest.fixture(scope="module")
+def saved(tiny, tmp_path_factory):
+    """One saved BERT classifier that tests copy before they harm it."""
+    from conftest import TEXTS
+
+    small = [text for text, _ in TEXTS], [label for _, label in TEXTS]
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    fitted(tiny, small).save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "textcnn"])
+@pytest.mark.parametrize("pooling", ["first", "mean"])
+def test_a_saved_model_says_the_same(tiny, small, tmp_path, kind, pooling):
+    model = fitted(tiny, small, kind, pooling)
+    model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    examples = from_python(small[0])
+    for a, b in zip(model.outputs(examples), again.outputs(examples), strict=True):
+        assert np.array_equal(a, b)
+    assert again.labels == model.labels == ["late", "lost", "refund"]
+    proxies = again.rebuilt_objective().objectives["soft_triple"].proxies
+    assert torch.equal(proxies, model.objective["objectives.soft_triple.proxies"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_transformers_loads_the_classifier_with_the_same_logits(tiny, small, tmp_path, kind):
+    from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+    model = fitted(tiny, small, kind)
+    model.save(tmp_path / "model")
+    theirs, facts = AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "model", output_loading_info=True
+    )
+    assert not facts["missing_keys"] and not facts["mismatched_keys"]
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    inputs = tokenizer(small[0], return_tensors="pt", padding=True, truncation=True, max_length=16)
+    with torch.no_grad():
+        logits = theirs.eval()(**inputs).logits.numpy()
+    examples = from_python(small[0])
+    ours, pooled = model.outputs(examples)
+    assert np.allclose(logits, ours, atol=1e-5)
+    assert theirs.config.id2label == {0: "late", 1: "lost", 2: "refund"}
+    encoder = AutoModel.from_pretrained(tmp_path / "model").eval()
+    with torch.no_grad():
+        hidden = encoder(**inputs).last_hidden_state
+    first = hidden[:, -1 if kind == "xlnet" else 0].numpy()
+    assert np.allclose(first, pooled, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pooling"),
+    [("bert", "first"), ("bert", "mean"), ("bert", "own"), ("roberta", "mean"), ("xlnet", "first")],
+)
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_sentence_transformers_loads_the_encoder_with_the_same_vectors(tiny, small, tmp_path, kind, pooling):
+    library = pytest.importorskip("sentence_transformers")
+    model = fitted(tiny, small, kind, pooling)
+    model.save(tmp_path / "model")
+    theirs = library.SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert np.allclose(theirs.encode(small[0]), model.outputs(from_python(small[0]))[1], atol=1e-5)
+
+
+def test_the_folder_tells_the_whole_story(saved):
+    facts = json.loads((saved / "closeknit.json").read_text())
+    assert facts["labels"] == ["late", "lost", "refund"]
+    assert facts["versions"]["torch"]
+    assert facts["run"]["train"]["lr"] == 1e-3
+    assert facts["run"]["objective"]["centers"] == 10
+    assert "[train]" in (saved / "run.toml").read_text()
+    assert "history" in json.loads((saved / "metrics.json").read_text())
+    assert "TextClassifier.load" in (saved / "README.md").read_text()
+    assert not [p for p in saved.rglob("*") if p.suffix in (".bin", ".pt", ".pkl", ".pickle", ".pth")]
+
+
+def test_the_run_file_of_a_model_makes_the_same_run(saved):
+    from closeknit.config import read_config
+
+    assert read_config(saved / "run.toml").to_dict() == Model.load(saved).config.to_dict()
+
+
+def cut(folder, name, keep=0.5):
+    path = folder / name
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep)])
+
+
+def fewer_labels(folder):
+    facts = json.loads((folder / "closeknit.json").read_text())
+    facts["labels"].pop()
+    (folder / "closeknit.json").write_text(json.dumps(facts))
+
+
+def wider(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["intermediate_size"] = 96
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def change(folder, key, value):
+    facts = json.loads((folder / "closeknit.json").read_text())
+    facts[key] = value
+    (folder / "closeknit.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda f: (f / "closeknit.json").unlink(), "no model folder: closeknit.json is missing"),
+        (lambda f: cut(f, "closeknit.json"), r"closeknit\.json is damaged"),
+        (lambda f: cut(f, "model.safetensors"), r"model\.safetensors is damaged or cut short"),
+        (lambda f: cut(f, "heads.safetensors"), r"heads\.safetensors is damaged or cut short"),
+        (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors is missing"),
+        (lambda f: (f / "heads.safetensors").unlink(), r"heads\.safetensors is missing"),
+        (lambda f: (f / "tokenizer.json").write_text("{"), "cannot be loaded"),
+        (fewer_labels, r"heads\.safetensors: the weights do not match the configuration"),
+        (wider, "cannot be loaded, its files are damaged or do not match"),
+        (lambda f: change(f, "format", 99), "format 99"),
+        (lambda f: change(f, "kind", "cake"), "does not describe a text classifier"),
+        (lambda f: change(f, "encoder", {}), "is damaged"),
+        (lambda f: change(f, "run", {"train": {"epochz": 3}}), "unknown setting train.epochz"),
+    ],
+)
+def test_a_damaged_folder_is_explained(saved, tmp_path, harm, words):
+    from closeknit.errors import CloseknitError
+
+    folder = tmp_path / "model"
+    shutil.copytree(saved, folder)
+    harm(folder)
+    with pytest.raises(CloseknitError, match=words):
+        Model.load(folder)
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(ModelError, match="does not exist"):
+        Model.load(tmp_path / "nothing")
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ModelError, match="not finished; continue it"):
+        Model.load(tmp_path / "run")
+
+
+def test_saving_again_replaces_the_folder_whole(tiny, small, tmp_path, saved):
+    folder = tmp_path / "model"
+    shutil.copytree(saved, folder)
+    model = fitted(tiny, small, "distilbert", "mean", "cross_entropy")
+    model.save(folder)
+    examples = from_python(small[0])
+    assert np.array_equal(Model.load(folder).outputs(examples)[0], model.outputs(examples)[0])
+    assert not list(folder.glob("unfinished*"))
+
+
+def test_unknown_labels_and_the_wrong_kind_of_text_are_refused(saved, small):
+    model = Model.load(saved)
+    with pytest.raises(DataError, match="does not know the label refunds; did you mean refund"):
+        model.evaluate(from_python(["a card", "money"], ["refunds", "lost"]))
+    with pytest.raises(DataError, match="holds pairs of texts; this model takes single texts"):
+        model.outputs(from_python([("a", "b")]))
+
+
+def test_evaluation_gives_scikit_learns_numbers(saved, small):
+    from sklearn.metrics import accuracy_score, f1_score
+
+    model = Model.load(saved)
+    texts, labels = small
+    labels = ["lost", *labels[1:20], "late", *labels[21:]]
+    scores = model.evaluate(from_python(texts, labels))
+    predicted = [model.labels[i] for i in model.outputs(from_python(texts))[0].argmax(1)]
+    assert scores["accuracy"] == pytest.approx(accuracy_score(labels, predicted))
+    assert scores["weighted_f1"] == pytest.approx(
+        f1_score(labels, predicted, average="weighted", zero_division=0)
+    )
+    assert scores["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro", zero_division=0))
+    assert scores["n"] == 36
+    assert sum(own["n"] for own in scores["per_class"].values()) == 36
