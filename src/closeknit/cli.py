@@ -46,9 +46,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 ModelArgument = Annotated[Path, typer.Argument(help="A folder that `closeknit train` wrote.")]
 
 
-@app.command(
-    epilog="Example: closeknit train messages --objective triple_entropy --epochs 6 --lr 2e-4 --out runs/first"
-)
+@app.command(epilog="Example: closeknit train messages --objective triple_entropy --out runs/first")
 def train(
     data: DataArgument,
     objective: Annotated[str | None, typer.Option(help="See `closeknit objectives`.")] = None,

@@ -15,8 +15,9 @@ from .progress import follow, say
 from .protocol import Result, cross_validate
 
 OBJECTIVES = ("cross_entropy", "triple_entropy")
-# Six passes at a higher rate than the default: enough to see the classes part, on two cores in minutes.
-TRAIN = {"epochs": 6, "lr": 2e-4}
+# Small batches at a high rate: the classes part in four passes, on two cores in minutes.
+TRAIN = {"epochs": 4, "batch_size": 16, "lr": 2e-4}
+MAX_LENGTH = 64
 QUESTIONS = (
     "You said last week my money was on its way back. Which account did it go to?",
     "The courier's photo shows a door, and it isn't mine.",
@@ -43,7 +44,13 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
     data = catalogue.load("messages")
     training, test = data.parts["train"], data.parts["test"]
     configs = {
-        name: RunConfig.from_dict({"encoder": {"name": encoder}, "objective": {"name": name}, "train": TRAIN})
+        name: RunConfig.from_dict(
+            {
+                "encoder": {"name": encoder, "max_length": MAX_LENGTH},
+                "objective": {"name": name},
+                "train": TRAIN,
+            }
+        )
         for name in OBJECTIVES
     }
     say(
@@ -57,7 +64,7 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
     (out / "table.md").write_text(f"{table}\n\n{words}\n", encoding="utf-8")
 
     say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
-    before_encoder, tokeniser = load_encoder(encoder)
+    before_encoder, tokeniser = load_encoder(encoder, max_length=MAX_LENGTH)
     before = outputs(before_encoder, None, tokeniser(test))[1]
     fit = Fit(training, configs[OBJECTIVES[1]])
     for _ in follow(fit, OBJECTIVES[1]):
