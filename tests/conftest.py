@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
+import contextlib
+import io
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import hypothesis
 import pytest
@@ -123,27 +125,39 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture
-def closeknit(tmp_path: Path):
-    """Run the command line in a process of its own; returns the finished process."""
-    import subprocess
-    import sys
+class Done(NamedTuple):
+    """What a command left: its exit code and its two streams."""
 
-    def run(
-        *arguments: str, stdin: str | None = None, env: dict[str, str] | None = None, code: int | None = 0
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "closeknit", *map(str, arguments)],
-            cwd=tmp_path, input=stdin, capture_output=True, text=True, timeout=300,
-            env={**os.environ, "HF_HUB_OFFLINE": "1", **(env or {})},
-        )  # fmt: skip
-        if code is not None:
-            assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr, done.stderr
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_command(folder: Path, arguments: tuple[object, ...], stdin: str | None = None) -> Done:
+    """The command line in this process, as `closeknit ARGUMENTS` in that folder would run it."""
+    from closeknit.cli import main
+
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["closeknit", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.StringIO(stdin or ""))
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else 0
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def closeknit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run a command in a folder of the test's own; an exit code other than the expected one fails."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def run(*arguments: object, stdin: str | None = None, code: int = 0) -> Done:
+        done = run_command(tmp_path, arguments, stdin)
+        assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
     return run
-
-
-def read_json(path: Path):
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -15,19 +15,14 @@ FAST = ("--epochs", "25", "--lr", "1e-3", "--batch-size", "12", "--set", "encode
 def workshop(tiny, tmp_path_factory):
     """A folder with data and a trained model that several tests look at."""
     import csv
-    import subprocess
-    import sys
 
-    from conftest import TEXTS
+    from conftest import TEXTS, run_command
 
     folder = tmp_path_factory.mktemp("workshop")
     with (folder / "small.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *TEXTS])
-    done = subprocess.run(
-        [sys.executable, "-m", "closeknit", "train", "small.csv", "--encoder", tiny(), "--out", "model",
-         "--objective", "triple_entropy", *FAST],
-        cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
+    arguments = ("small.csv", "--encoder", tiny(), "--out", "model", "--objective", "triple_entropy", *FAST)
+    done = run_command(folder, ("train", *arguments))
     assert done.returncode == 0, done.stderr
     (folder / "train.out").write_text(done.stdout)
     (folder / "train.err").write_text(done.stderr)
@@ -73,9 +68,8 @@ def test_vectors_are_those_of_the_python_interface(workshop, closeknit, tmp_path
     closeknit("embed", str(workshop / "model"), "texts.txt", "--out", "b.npy", "--normalize")
     assert np.allclose(np.linalg.norm(np.load(tmp_path / "b.npy"), axis=1), 1.0)
     (tmp_path / "long.txt").write_text("parcel\n")
-    bare = closeknit("embed", tiny(), "long.txt", "--out", "c.npy", code=None)
-    assert bare.returncode == 2  # this tiny encoder takes 64 tokens, the default is 128
-    assert "at most 64 tokens" in bare.stderr
+    bare = closeknit("embed", tiny(), "long.txt", "--out", "c.npy", code=2)
+    assert "at most 64 tokens" in bare.stderr  # the default is 128
 
 
 def test_an_existing_folder_is_kept_unless_asked(workshop, closeknit, tiny):
@@ -207,10 +201,11 @@ def test_every_commands_help_ends_with_an_example(closeknit):
             assert f"Example: closeknit {name}" in text or f"| closeknit {name}" in text
 
 
-def test_objectives_and_data_list_what_there_is(closeknit):
+def test_objectives_and_data_list_what_there_is(closeknit, monkeypatch):
     assert "triple_entropy" in closeknit("objectives").stdout
     assert "centers" in closeknit("objectives", "triple_entropy").stdout
-    listed = closeknit("data", env={"CLOSEKNIT_DATA": ""}).stdout
+    monkeypatch.setenv("CLOSEKNIT_DATA", "")
+    listed = closeknit("data").stdout
     for name in ("trec", "sst2", "imdb", "20newsgroups", "goemotions", "messages"):
         assert name in listed
     assert "528 texts, 12 classes" in closeknit("data", "messages").stdout

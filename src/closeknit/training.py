@@ -214,16 +214,12 @@ class Training:
         prefix = "learners/"
         own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
         self.learners.load_state_dict(own)
-        for index, parameter in enumerate(self.parameters):
-            start = f"optimizer/{index}/"
-            moments = {
-                key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)
-            }
-            if moments:
-                self.optimizer.state[parameter] = {
-                    key: value.to(parameter.device) if value.dim() else value.clone()
-                    for key, value in moments.items()
-                }
+        moments: dict[int, dict[str, Tensor]] = {}
+        for key, value in tensors.items():
+            if key.startswith("optimizer/"):
+                _, index, name = key.split("/")
+                moments.setdefault(int(index), {})[name] = value
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
         self.number = facts["number"]
         self.taken = dict(facts["taken"])
         if self.scaler.is_enabled():
