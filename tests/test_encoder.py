@@ -114,7 +114,7 @@ def test_every_token_carries_the_label_of_its_own_text(tiny, kind):
     made = encode(encoder, tokeniser, TEXTS)
     y = torch.tensor([5, 6, 7])
     views = read_views(
-        made, y, build_heads(encoder, 3, ()), ["tokens", "content_tokens", "all_tokens", "pooled"]
+        {}, made, y, build_heads(encoder, 3, ()), ["tokens", "content_tokens", "all_tokens", "pooled"]
     )
     lengths = tokens.lengths.tolist()
     assert views["tokens"].y.tolist() == [5] * lengths[0] + [6] * lengths[1] + [7] * lengths[2]
@@ -130,7 +130,7 @@ def test_every_token_carries_the_label_of_its_own_text(tiny, kind):
 def test_projected_rows_come_from_a_head_of_their_own(tiny):
     encoder, tokeniser = load_encoder(tiny(), max_length=32)
     heads = build_heads(encoder, 3, ("projected",))
-    views = read_views(encode(encoder, tokeniser, TEXTS), torch.arange(3), heads, ["projected", "logits"])
+    views = read_views({}, encode(encoder, tokeniser, TEXTS), torch.arange(3), heads, ["projected", "logits"])
     assert views["projected"].z.shape == (3, 128)
     assert views["logits"].z.shape == (3, 3)
 

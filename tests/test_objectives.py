@@ -13,6 +13,9 @@ from closeknit.objectives import (
     OBJECTIVES,
     CrossEntropy,
     Joint,
+    MultipleNegatives,
+    NTXent,
+    ProxyNCA,
     SoftTriple,
     Term,
     View,
@@ -141,19 +144,35 @@ def test_the_plain_form_and_the_chunked_one_agree():
         assert torch.allclose(a, b, atol=1e-4, rtol=1e-4)
 
 
+OPTIONS = {"joint": {"terms": [{"objective": "CrossEntropy"}, {"objective": "SupCon", "weight": 0.5}]}}
+
+
 def rows_for(view: str, z, y, logits):
-    return View(logits if view == "logits" else z, y)
+    if view in ("weights", "head_weights"):
+        return View(torch.softmax(logits, -1), y)
+    return View(logits if view.endswith("logits") else z, y)
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 @pytest.mark.parametrize(
     "case",
-    ["usual", "single row", "single class", "all rows equal", "zero rows", "huge", "tiny", "half", "no rows"],
+    [
+        "usual",
+        "single row",
+        "single class",
+        "no positives",
+        "all rows equal",
+        "zero rows",
+        "huge",
+        "tiny",
+        "half",
+        "no rows",
+    ],
 )
 def test_every_objective_keeps_its_promises(name, case):
     """One finite number, a finite gradient, and no dependence on the order of rows."""
     torch.manual_seed(0)
-    rows = {"single row": 1, "no rows": 0}.get(case, 12)
+    rows = {"single row": 1, "no rows": 0, "no positives": 3}.get(case, 12)
     z = torch.randn(rows, 8)
     y = torch.zeros(rows, dtype=torch.long) if case == "single class" else torch.arange(rows) % 3
     z = {"all rows equal": z[:1].expand(rows, -1), "zero rows": z * 0, "huge": z * 1e4, "tiny": z * 1e-8}.get(
@@ -161,7 +180,7 @@ def test_every_objective_keeps_its_promises(name, case):
     )
     z = z.half() if case == "half" else z
     z = z.clone().requires_grad_()
-    joint = build_objective(name, 8, 3, {})
+    joint = build_objective(name, 8, 3, OPTIONS.get(name, {}))
     project = torch.randn(8, 3)
 
     def value(order):
@@ -176,7 +195,7 @@ def test_every_objective_keeps_its_promises(name, case):
     for parameter in joint.parameters():
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all()
     if rows > 1:
-        assert value(torch.randperm(rows)).item() == pytest.approx(loss.item(), rel=1e-5)
+        assert value(torch.randperm(rows)).item() == pytest.approx(loss.item(), rel=1e-4, abs=1e-6)
     if rows == 0:
         assert loss.item() == 0.0
 
@@ -184,7 +203,7 @@ def test_every_objective_keeps_its_promises(name, case):
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))
 def test_every_objective_goes_down_when_optimised(name):
     torch.manual_seed(0)
-    joint = build_objective(name, 8, 3, {})
+    joint = build_objective(name, 8, 3, OPTIONS.get(name, {}))
     z, y, logits = (
         torch.randn(12, 8, requires_grad=True),
         torch.arange(12) % 3,
@@ -192,13 +211,13 @@ def test_every_objective_goes_down_when_optimised(name):
     )
     optimizer = torch.optim.Adam([z, logits, *joint.parameters()], lr=0.05)
     values = []
-    for _ in range(60):
+    for _ in range(80):
         optimizer.zero_grad()
         loss, _ = joint({view: rows_for(view, z, y, logits) for view in joint.views})
         loss.backward()
         optimizer.step()
         values.append(loss.item())
-    assert values[-1] < 0.7 * values[0]
+    assert values[-1] < values[0] - 0.25 * abs(values[0])
 
 
 def test_a_joint_objective_is_the_weighted_sum_of_its_terms():
@@ -217,6 +236,45 @@ def test_a_joint_objective_is_the_weighted_sum_of_its_terms():
     assert alone.views == ("logits",)  # nothing is computed for a term of weight 0
 
 
+def test_weights_can_move_over_the_training():
+    joint = build_objective("supcon", 4, 3, {"ce_weight": 0.2, "ce_weight_end": 0.8})
+    ce, metric = joint.terms
+    assert [ce.weight_at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([0.2, 0.5, 0.8])
+    assert [metric.weight_at(p) for p in (0.0, 0.5, 1.0)] == pytest.approx([0.8, 0.5, 0.2])
+    cosine = Term("x", 1.0, CrossEntropy(), "logits", end=0.0, schedule="cosine")
+    assert [cosine.weight_at(p) for p in (0.0, 0.25, 0.5, 1.0)] == pytest.approx(
+        [1.0, 0.853553, 0.5, 0.0], abs=1e-6
+    )
+    rows = View(torch.randn(6, 3), torch.arange(6) % 3)
+    total, terms = joint({"logits": rows, "pooled": rows}, progress=0.5)
+    assert total.item() == pytest.approx(0.5 * terms["cross_entropy"].item() + 0.5 * terms["supcon"].item())
+
+
+def test_the_metric_term_alone_needs_another_classifier():
+    assert build_objective("supcon", 4, 3, {}).classifier == "head"
+    alone = build_objective("supcon", 4, 3, {"ce_weight": 0.0, "classifier": "knn"})
+    assert (alone.classifier, alone.views) == ("knn", ("pooled",))
+
+
+def test_balanced_class_weights_are_the_inverse_of_the_frequency():
+    joint = build_objective("cross_entropy", 4, 3, {"class_weights": "balanced"}, counts=[10, 5, 15])
+    weights = joint.objectives["cross_entropy"].class_weights
+    assert weights.tolist() == pytest.approx([1.0, 2.0, 30 / 45])
+
+
+def test_a_joint_objective_of_ones_own():
+    terms = [
+        {"objective": "CrossEntropy", "weight": 0.6, "label_smoothing": 0.1},
+        {"objective": "SoftTriple", "weight": 0.4, "view": "tokens", "centers": 3, "end": 0.1},
+        {"objective": "SupCon", "name": "pull", "view": "projected", "weight": 0.2},
+    ]
+    joint = build_objective("joint", 4, 3, {"terms": terms, "copies": 2})
+    assert joint.views == ("logits", "tokens", "projected")
+    assert joint.objectives["SoftTriple"].proxies.shape == (3, 3, 4)
+    assert joint.terms[1].weight_at(1.0) == pytest.approx(0.1)
+    assert joint.needs_positives and joint.copies == 2
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -227,6 +285,27 @@ def test_a_joint_objective_is_the_weighted_sum_of_its_terms():
         ),
         (lambda: build_objective("triple_entropy", 4, 3, {"gamma": 0}), "gamma is 0"),
         (lambda: build_objective("triple_entropy", 4, 3, {"ce_weight": 2}), "from 0 to 1"),
+        (lambda: build_objective("supcon", 4, 3, {"temperature": 0}), "temperature is 0"),
+        (lambda: build_objective("triplet", 4, 3, {"mining": "semihard"}), "did you mean semi_hard"),
+        (lambda: build_objective("lcl", 4, 3, {"weighting": "heads"}), "did you mean head"),
+        (
+            lambda: build_objective("lcl", 4, 3, {"weighting": "head", "ce_weight": 0}),
+            "a head that is trained",
+        ),
+        (lambda: build_objective("supcon", 4, 3, {"weight_schedule": "linar"}), "did you mean linear"),
+        (lambda: build_objective("supcon", 4, 3, {"classifier": "knnn"}), "did you mean knn"),
+        (lambda: build_objective("clld", 4, 3, {"update_every": 0}), "at least 1"),
+        (lambda: build_objective("joint", 4, 3, {}), "at least one term"),
+        (lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "Supcon"}]}), "did you mean SupCon"),
+        (
+            lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "SupCon", "temprature": 1}]}),
+            "did you mean temperature",
+        ),
+        (lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "SupCon"}] * 2}), "same name"),
+        (lambda: MultipleNegatives(similarity="euclid"), "cosine"),
+        (lambda: NTXent()(torch.zeros(3, 2, 4)), "takes 2 views"),
+        (lambda: ProxyNCA(4, 1), "compares classes"),
+        (lambda: build_objective("cross_entropy", 4, 3, {"class_weights": "even"}), "or balanced"),
         (lambda: build_objective("triple_entropy", 4, 3, {"tokens": "contents"}), "did you mean content"),
         (lambda: build_objective("triple_entropy", 4, 3, {"gamma": "x"}), "wrong type"),
         (lambda: build_objective("cross_entropy", 4, 3, {"class_weights": [1.0]}), "there are 3 classes"),

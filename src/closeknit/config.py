@@ -189,4 +189,8 @@ def _value(text: str) -> Any:
 
 
 def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {_toml(own)}" for key, own in value.items() if own is not None) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(own) for own in value) + "]"
     return json.dumps(value, ensure_ascii=False)

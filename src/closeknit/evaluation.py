@@ -28,7 +28,7 @@ def outputs(
     device = next(encoder.parameters()).device
     order = np.argsort(-tokens.lengths, kind="stable")
     pooled = np.empty((len(tokens), encoder.dim), dtype=np.float32)
-    classes = heads["logits"].out.out_features if heads is not None else 0  # type: ignore[union-attr]
+    classes = heads["logits"].classes if heads is not None else 0
     logits = np.empty((len(tokens), int(classes)), dtype=np.float32)  # type: ignore[arg-type]
     start = 0
     while start < len(order):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from . import checkpoint
@@ -17,12 +19,13 @@ from .data import Examples, check_classes, split
 from .encoder import load_encoder
 from .errors import ConfigError
 from .evaluation import outputs
-from .heads import build_heads
-from .metrics import classification_scores
+from .heads import NearestCentroid, NearestRows, build_heads
+from .metrics import classification_scores, confusion
 from .model import Model, label_numbers
-from .objectives import build_objective
+from .objectives import Joint, build_objective
 from .processes import World, seeded, this_world
-from .samplers import batches_per_epoch, length_grouped
+from .progress import say
+from .samplers import Plan, batches_per_epoch, k_per_class, length_grouped, rows_without_positive
 from .tasks import Step, Task, batches_of
 from .training import NotFinite, train
 
@@ -57,9 +60,9 @@ class Fit:
         if validation is None and options.validation > 0:
             kept, held_out = split(examples.required_labels, options.validation, seed)
             examples, validation = examples.select(kept), examples.select(held_out)
-        if validation is None and options.patience:
+        if validation is None and (options.patience or options.evaluate_every):
             raise ConfigError(
-                "train.patience needs a validation part: give the data one, "
+                "train.patience and train.evaluate_every need a validation part: give the data one, "
                 "or set train.validation to the share of rows to hold out"
             )
         names = list(labels) if labels is not None else examples.classes
@@ -73,16 +76,26 @@ class Fit:
                 vocabulary=examples,
             )
         with seeded(self.world, seed, _OBJECTIVE):
+            counts = Counter(examples.required_labels)
             objective = build_objective(
-                config.objective.name, encoder.dim, len(names), config.objective.options
+                config.objective.name,
+                encoder.dim,
+                len(names),
+                config.objective.options,
+                labels=names,
+                counts=[counts[name] for name in names],
             )
         with seeded(self.world, seed, _HEADS):
             heads = build_heads(encoder, len(names), objective.views)
+        if objective.classifier == "centroid":
+            heads["logits"] = NearestCentroid(encoder.dim, len(names))
+        elif objective.classifier == "knn":
+            heads["logits"] = NearestRows(encoder.dim, len(names), len(examples))
         self.model = Model(encoder, heads, tokeniser, names, config, paired=examples.pairs is not None)
-        tokens = self.model.tokens(examples)
-        plan = length_grouped(tokens.lengths, options.batch_size, seed)
+        self.tokens, self.y = self.model.tokens(examples), label_numbers(examples, names)
         self.per_epoch = batches_per_epoch(len(examples), options.batch_size)
-        batch = batches_of(tokens, label_numbers(examples, names), plan, self.per_epoch, self.world)
+        plan = self._plan(objective)
+        batch = batches_of(self.tokens, self.y, plan, self.per_epoch, self.world, copies=objective.copies)
         task = Task("classify", batch, self.per_epoch, objective, heads)
         self.training = train(encoder, [task], options, world=self.world)
         self.objective = objective
@@ -94,6 +107,40 @@ class Fit:
         self.best_score, self.waited = -1.0, 0
         self.history: list[dict[str, Any]] = []
         self.epoch_loss = 0.0
+        self.patience = objective.patience if options.patience is None else options.patience
+        self._warn_of_idle_adaptation()
+
+    def _plan(self, objective: Joint) -> Plan:
+        """Which rows meet: of similar length, and of the same class where the objective compares rows."""
+        options, lengths = self.config.train, self.tokens.lengths
+        k = options.positives
+        if k is None:
+            k = 4 if objective.needs_positives and objective.copies == 1 else 0
+        if k == 0:
+            return length_grouped(lengths, options.batch_size, options.seed)
+        alone = rows_without_positive(self.y)
+        if alone and self.world.main:
+            say(
+                f"rows without another of their class, which the contrast leaves out: {alone} of {len(self.y)}"
+            )
+        return k_per_class(self.y, lengths, options.batch_size, options.seed, k=min(k, options.batch_size))
+
+    def _warn_of_idle_adaptation(self) -> None:
+        adaptation = self.objective.adaptation
+        if adaptation is None or not self.world.main:
+            return
+        if self.validation is None:
+            say(
+                "the label distance stays as it is: learning it needs a validation part (train.validation=0.1)"
+            )
+            return
+        evaluations = self.steps // self._evaluation_steps
+        progress = [n * self._evaluation_steps / self.steps for n in range(1, evaluations + 1)]
+        if not any(adaptation.due(n, share) for n, share in enumerate(progress, 1)):
+            say(
+                f"the label distance will not be updated: {evaluations} evaluations, an update every "
+                f"{adaptation.every}; lower objective.update_every or train.evaluate_every"
+            )
 
     @property
     def steps(self) -> int:
@@ -112,8 +159,8 @@ class Fit:
                 self.save_state()
                 raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
             self.epoch_loss += step.loss
-            if step.number % self.per_epoch == 0:
-                step = self._end_of_epoch(step)
+            if step.number % self._evaluation_steps == 0:
+                step = self._evaluate(step)
             if self.folder is not None and time.monotonic() - saved >= self.config.train.checkpoint_seconds:
                 self.save_state()
                 saved = time.monotonic()
@@ -122,19 +169,26 @@ class Fit:
 
     @property
     def done(self) -> bool:
-        patience = self.config.train.patience
-        return self.training.number >= self.steps or (patience > 0 and self.waited >= patience)
+        return self.training.number >= self.steps or 0 < self.patience <= self.waited
 
-    def _end_of_epoch(self, step: Step) -> Step:
+    @property
+    def _evaluation_steps(self) -> int:
+        every = self.config.train.evaluate_every
+        return every if every and self.validation is not None else self.per_epoch
+
+    def _evaluate(self, step: Step) -> Step:
+        """Score on the validation part, keep the best state, let the objective learn from the confusions."""
         record: dict[str, Any] = {
-            "epoch": len(self.history) + 1,
-            "loss": self.epoch_loss / self.per_epoch,
+            "epoch": step.epoch,
+            "loss": self.epoch_loss / self._evaluation_steps,
         }
         self.epoch_loss = 0.0
         if self.validation is not None:
             tokens, expected = self.validation
+            self._learn_neighbours()
             logits, _ = outputs(self.model.encoder, self.model.heads, tokens)
-            scores = classification_scores(expected, logits.argmax(axis=1), self.model.labels)
+            predicted = logits.argmax(axis=1)
+            scores = classification_scores(expected, predicted, self.model.labels)
             scores.pop("per_class")
             record |= scores
             step = dataclasses.replace(step, scores=scores)
@@ -146,8 +200,17 @@ class Fit:
                 }
             else:
                 self.waited += 1
+            counts = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
+            self.objective.observe(counts, len(self.history) + 1, step.number / self.steps)
         self.history.append(record)
         return step
+
+    def _learn_neighbours(self) -> None:
+        """Where no term trains the logits, let the training rows themselves say which class is near."""
+        head = self.model.heads["logits"]
+        if isinstance(head, NearestCentroid | NearestRows):
+            pooled = torch.from_numpy(outputs(self.model.encoder, None, self.tokens)[1])
+            head.learn(pooled.to(self.world.device), torch.from_numpy(self.y).to(self.world.device))
 
     def save_state(self) -> None:
         """Write a checkpoint now; between two steps, never during one."""
@@ -177,6 +240,9 @@ class Fit:
     def _finish(self) -> None:
         if self.best is not None:
             self.training.learners.load_state_dict(self.best)
+        self._learn_neighbours()
+        if "weighting" in self.model.heads:  # it served the training only
+            del self.model.heads["weighting"]
         self.model.objective = {
             key: value.detach().cpu() for key, value in self.objective.state_dict().items()
         }

@@ -75,3 +75,41 @@ def _near(z: Tensor, w: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
     """Similarities (r, C, K) of some rows to every center, and their softmax over K."""
     near = (z @ w.flatten(0, 1).T).view(z.shape[0], *w.shape[:2])
     return near, torch.softmax(near / gamma, dim=-1)
+
+
+# ---------------------------------------------------------------- rows against rows
+
+
+def squared_distances(z: Tensor) -> Tensor:
+    """Squared Euclidean distances (R, R) between rows (R, D)."""
+    square = z.square().sum(1)  # (R,)
+    return square[:, None] + square[None, :] - 2.0 * z @ z.T
+
+
+def safe_sqrt(x: Tensor) -> Tensor:
+    """The square root, with 0 where x is (or rounds to) 0, and no gradient there."""
+    positive = x > torch.finfo(x.dtype).eps ** 2
+    return torch.where(positive, torch.where(positive, x, torch.ones_like(x)).sqrt(), torch.zeros_like(x))
+
+
+def same_label(y: Tensor) -> Tensor:
+    """(R, R) true where two different rows have the same label."""
+    return (y[:, None] == y[None, :]) & others(len(y), y.device)
+
+
+def others(rows: int, device: torch.device) -> Tensor:
+    """(R, R) true off the diagonal."""
+    return ~torch.eye(rows, dtype=torch.bool, device=device)
+
+
+def masked_log_sum_exp(x: Tensor, mask: Tensor) -> Tensor:
+    """log sum exp over the last dimension where the mask is true; 0 for a row where it is nowhere."""
+    empty = ~mask.any(-1, keepdim=True)
+    kept = x.masked_fill(~mask, -torch.inf).masked_fill(empty, 0.0)
+    return torch.where(empty.squeeze(-1), torch.zeros_like(x[..., 0]), torch.logsumexp(kept, dim=-1))
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """The mean of x where the mask is true, over all; an exact zero that back-propagates if nowhere."""
+    chosen = torch.where(mask, x, torch.zeros_like(x))
+    return chosen.sum() / mask.sum().clamp_min(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .encoder import Encoded, Encoder
-from .geometry import at_least_float32
+from .geometry import at_least_float32, unit
 from .objectives.joint import View
 
 
@@ -64,6 +65,7 @@ class Classifier(nn.Module):
             if shape.norm:
                 self.norm = nn.LayerNorm(dim, eps=config.norm_eps, bias=config.norm_bias)
         self.out = nn.Linear(dim, classes)
+        self.classes = classes
         self._start(encoder)
 
     def _start(self, encoder: Encoder) -> None:
@@ -89,6 +91,63 @@ class Classifier(nn.Module):
         return logits
 
 
+class NearestCentroid(nn.Module):
+    """Logits from the cosine to the mean of each class's training rows; for encoders trained without a head."""
+
+    centers: Tensor
+
+    def __init__(self, dim: int, classes: int, *, sharpness: float = 10.0) -> None:
+        super().__init__()
+        self.classes, self.sharpness = classes, sharpness
+        self.register_buffer("centers", torch.zeros(classes, dim))
+
+    def learn(self, rows: Tensor, y: Tensor) -> None:
+        """Take the means of these pooled rows (N, H)."""
+        sums = torch.zeros_like(self.centers).index_add_(0, y, unit(rows))
+        self.centers.copy_(unit(sums))
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        return self.sharpness * unit(at_least_float32(pooled)) @ self.centers.T  # (R, C)
+
+
+class NearestRows(nn.Module):
+    """Logits from the k nearest training rows, nearer ones counting more."""
+
+    rows: Tensor
+    labels: Tensor
+
+    def __init__(self, dim: int, classes: int, rows: int, *, k: int = 10, sharpness: float = 10.0) -> None:
+        super().__init__()
+        self.classes, self.k, self.sharpness = classes, k, sharpness
+        self.register_buffer("rows", torch.zeros(rows, dim))
+        self.register_buffer("labels", torch.zeros(rows, dtype=torch.long))
+
+    def learn(self, rows: Tensor, y: Tensor) -> None:
+        """Keep these pooled rows (N, H) and their labels (N,)."""
+        self.rows.copy_(unit(rows))
+        self.labels.copy_(y)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        near = self.sharpness * unit(at_least_float32(pooled)) @ self.rows.T  # (R, N)
+        best, index = near.topk(min(self.k, len(self.rows)), dim=1)  # (R, k)
+        votes = torch.zeros(len(pooled), self.classes, device=near.device)
+        votes.scatter_add_(1, self.labels[index], (best - best[:, :1]).exp())  # (R, C)
+        return votes.clamp_min(1e-9).log()
+
+
+class Weighting(nn.Module):
+    """A second encoder with a classifier of its own, that says how easily a text's class is mistaken."""
+
+    def __init__(self, encoder: Encoder, classes: int) -> None:
+        super().__init__()
+        self.encoder = copy.deepcopy(encoder)
+        self.classifier = Classifier(self.encoder, classes)
+
+    def forward(self, inputs: dict[str, Tensor]) -> Tensor:
+        logits: Tensor = self.classifier(self.encoder(inputs).pooled)  # (R, C)
+        return logits
+
+
 class Projection(nn.Module):
     """A two-layer perceptron on pooled vectors, for objectives that read the view `projected`."""
 
@@ -106,22 +165,39 @@ def build_heads(encoder: Encoder, classes: int, views: Iterable[str]) -> nn.Modu
     heads = nn.ModuleDict({"logits": Classifier(encoder, classes)})
     if "projected" in views:
         heads["projected"] = Projection(encoder.dim)
+    if "weights" in views or "weighting_logits" in views:
+        heads["weighting"] = Weighting(encoder, classes)
     return heads
 
 
-def read_views(encoded: Encoded, y: Tensor, heads: nn.ModuleDict, wanted: Iterable[str]) -> dict[str, View]:
+def read_views(
+    inputs: dict[str, Tensor], encoded: Encoded, y: Tensor, heads: nn.ModuleDict, wanted: Iterable[str]
+) -> dict[str, View]:
     """The views of a batch that its objective asks for, in float32 or better, each computed once."""
+    asked = list(wanted)
     views: dict[str, View] = {}
-    for name in wanted:
-        if name in heads:
-            views[name] = View(at_least_float32(heads[name](encoded.pooled)), y)
+
+    def whole(name: str, z: Tensor) -> None:
+        views[name] = View(at_least_float32(z), y)
+
+    if "logits" in asked or "head_weights" in asked:
+        whole("logits", heads["logits"](encoded.pooled))
+    if "weights" in asked or "weighting_logits" in asked:
+        whole("weighting_logits", heads["weighting"](inputs))
+    for name in asked:
+        if name == "projected":
+            whole(name, heads[name](encoded.pooled))
         elif name == "pooled":
-            views[name] = View(at_least_float32(encoded.pooled), y)
-        else:
+            whole(name, encoded.pooled)
+        elif name == "weights":
+            whole(name, torch.softmax(views["weighting_logits"].z, dim=-1))
+        elif name == "head_weights":
+            whole(name, torch.softmax(views["logits"].z.detach(), dim=-1))
+        elif name.endswith("tokens"):
             chosen = _chosen_tokens(encoded, name)  # (R, T)
             owner = chosen.nonzero()[:, 0]  # (n,) the row each token belongs to
             views[name] = View(at_least_float32(encoded.hidden[chosen]), y[owner])
-    return views
+    return {name: views[name] for name in asked}
 
 
 def _chosen_tokens(encoded: Encoded, view: str) -> Tensor:

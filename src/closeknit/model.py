@@ -28,7 +28,7 @@ from .data import Examples
 from .encoder import Encoder, load_pretrained, merged_trunk
 from .errors import DataError, ModelError, did_you_mean
 from .evaluation import Floats, outputs
-from .heads import SHAPES, Classifier, build_heads
+from .heads import SHAPES, Classifier, NearestCentroid, NearestRows, build_heads
 from .metrics import classification_scores
 from .objectives import build_objective
 from .textcnn import TextCNN
@@ -115,7 +115,7 @@ class Model:
             "labels": self.labels,
             "label_type": self.label_type,
             "paired": self.paired,
-            "heads": sorted(self.heads.keys()),
+            "heads": {name: _head_facts(head) for name, head in self.heads.items()},
             "encoder": encoder,
             "run": self.config.to_dict(),
             "versions": versions(),
@@ -132,7 +132,7 @@ class Model:
             labels, kind = [str(label) for label in facts["labels"]], facts["encoder"]
             config = RunConfig.from_dict(facts["run"])
             encoder, tokeniser = _load_encoder(folder, kind, config.encoder.max_length)
-            heads = build_heads(encoder, len(labels), facts["heads"])
+            heads = _build_heads(encoder, len(labels), facts["heads"])
         except (KeyError, TypeError) as error:
             raise ModelError(f"{folder / MAIN} is damaged: {error} is missing or of another kind") from None
         _fill(heads, read_tensors(folder / HEADS), folder / HEADS)
@@ -162,10 +162,29 @@ class Model:
             self.config.objective.name,
             self.encoder.dim,
             len(self.labels),
-            self.config.objective.options,
+            {key: value for key, value in self.config.objective.options.items() if key != "class_weights"},
+            labels=self.labels,
         )
         joint.load_state_dict(self.objective)
         return joint
+
+
+_NEAREST: dict[str, Any] = {"NearestCentroid": NearestCentroid, "NearestRows": NearestRows}
+
+
+def _head_facts(head: nn.Module) -> dict[str, Any]:
+    """What is needed to build a head again, beside its tensors."""
+    facts: dict[str, Any] = {"kind": type(head).__name__}
+    return facts | ({"rows": len(head.rows)} if isinstance(head, NearestRows) else {})
+
+
+def _build_heads(encoder: Encoder, classes: int, facts: dict[str, Any]) -> nn.ModuleDict:
+    heads = build_heads(encoder, classes, facts)
+    kind = facts["logits"]["kind"]
+    if kind in _NEAREST:
+        size = {key: value for key, value in facts["logits"].items() if key != "kind"}
+        heads["logits"] = _NEAREST[kind](encoder.dim, classes, **size)
+    return heads
 
 
 def best_device() -> str:
@@ -255,6 +274,8 @@ def sequence_classifier(model: Model) -> str | None:
 
     encoder = model.encoder
     if encoder.model_type not in SHAPES or type(encoder.config) not in known:
+        return None
+    if not isinstance(model.heads["logits"], Classifier):
         return None
     same = encoder.pooling == "first" or (
         encoder.pooling == "own" and encoder.model_type in ("bert", "albert")

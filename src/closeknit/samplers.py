@@ -35,3 +35,56 @@ def length_grouped(lengths: npt.NDArray[np.int64], batch_size: int, seed: int, *
 
 def batches_per_epoch(rows: int, batch_size: int) -> int:
     return -(-rows // batch_size)
+
+
+def k_per_class(
+    labels: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    batch_size: int,
+    seed: int,
+    *,
+    k: int = 4,
+    pool: int = 8,
+) -> Plan:
+    """Shuffled batches in which every row meets at least one other row of its class, where it has any.
+
+    Every epoch the rows of each class are dealt into groups of k (the last may have more, never one
+    alone); groups are dealt into pools, sorted by length inside a pool, and laid into batches of
+    about `batch_size` rows, k more at the most. Every row is used once.
+    """
+    amount = batches_per_epoch(len(labels), batch_size)
+
+    def plan(epoch: int) -> list[Rows]:
+        generator = np.random.default_rng((seed, epoch))
+        groups: list[Rows] = []
+        for label in np.unique(labels):
+            rows = generator.permutation(np.flatnonzero(labels == label))
+            groups += np.array_split(rows, max(1, len(rows) // k))
+        dealt = [groups[i] for i in generator.permutation(len(groups))]
+        batches: list[list[Rows]] = [[] for _ in range(amount)]
+        widest = np.array([lengths[group].max() for group in dealt])
+        per_pool = -(-len(dealt) * pool // amount) if amount > pool else len(dealt)
+        order = np.concatenate(
+            [
+                start + np.argsort(-widest[start : start + per_pool], kind="stable")
+                for start in range(0, len(dealt), per_pool)
+            ]
+        )
+        # along that order, a batch is full when its share of all rows is reached
+        sizes = np.cumsum([len(dealt[i]) for i in order])
+        for i, reached in zip(order, sizes, strict=True):
+            place = min(int((reached - 1) * amount / len(labels)), amount - 1)
+            batches[place].append(dealt[i])
+        made = [np.concatenate(batch) for batch in batches if batch]
+        while len(made) < amount:  # a group that filled two batches' share: halve the largest
+            largest = max(range(len(made)), key=lambda i: len(made[i]))
+            first, second = np.array_split(made.pop(largest), 2)
+            made += [first, second]
+        return [made[i] for i in generator.permutation(amount)]
+
+    return plan
+
+
+def rows_without_positive(labels: npt.NDArray[np.int64]) -> int:
+    """How many rows have no other row of their class in all the data."""
+    return int((np.unique(labels, return_counts=True)[1] == 1).sum())

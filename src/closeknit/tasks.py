@@ -64,9 +64,18 @@ class Step:
 
 
 def batches_of(
-    tokens: Tokens, labels: npt.NDArray[np.int64], plan: Plan, per_epoch: int, world: World
+    tokens: Tokens,
+    labels: npt.NDArray[np.int64],
+    plan: Plan,
+    per_epoch: int,
+    world: World,
+    *,
+    copies: int = 1,
 ) -> Callable[[int, int, int], Batch]:
-    """The batches of a plan over tokenised rows; the processes of a run share each between them."""
+    """The batches of a plan over tokenised rows; the processes of a run share each between them.
+
+    With `copies` every row stands in the batch so often, and dropout makes the copies differ.
+    """
     epochs: dict[int, list[npt.NDArray[np.int64]]] = {}
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
@@ -79,6 +88,7 @@ def batches_of(
         filler = len(share) == 0
         if filler:
             share = epochs[epoch][place][:1]
+        share = np.tile(share, copies)
         return Batch(tokens.pad(share), torch.from_numpy(labels[share]), whole, filler)
 
     return batch

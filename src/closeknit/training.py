@@ -46,7 +46,13 @@ class TrainConfig:
     precision: str = "auto"  # bf16 on a GPU that has it, else fp32
     seed: int = 2
     validation: float = 0.0  # share of the training rows held out when there is no validation part
-    patience: int = 0  # stop after so many evaluations without gain; 0: never
+    evaluate_every: int = 0  # steps between evaluations on the validation part; 0: an epoch
+    patience: int | None = (
+        None  # stop after so many evaluations without gain; 0: never; None: as the objective says
+    )
+    positives: int | None = (
+        None  # rows of a class that meet in a batch; None: 4 where the objective needs them
+    )
     metric: str = "weighted_f1"  # what the best state is chosen by
     deterministic: bool = True  # the same bits for the same seed on a GPU too
     checkpoint_seconds: float = 60.0
@@ -60,8 +66,8 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ConfigError(f"train.{name} is {value}; it must be above 0")
-        for name in ("weight_decay", "patience", "seed", "checkpoint_seconds"):
-            if getattr(self, name) < 0:
+        for name in ("weight_decay", "patience", "positives", "evaluate_every", "seed", "checkpoint_seconds"):
+            if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must not be negative")
         for name in ("warmup", "validation"):
             if not 0.0 <= getattr(self, name) < 1.0:
@@ -75,6 +81,10 @@ class TrainConfig:
                 raise ConfigError(
                     f"train.{name} is {getattr(self, name)}{did_you_mean(str(getattr(self, name)), known)}"
                 )
+        if self.positives == 1 or (self.positives or 0) > self.batch_size:
+            raise ConfigError(
+                f"train.positives is {self.positives}; it must be 0, or from 2 to the batch size"
+            )
         if self.accumulate > self.batch_size:
             raise ConfigError(
                 f"train.accumulate is {self.accumulate}, more than the {self.batch_size} rows of a batch"
@@ -168,9 +178,9 @@ class Training:
         dtype = _DTYPES.get(self.precision, torch.float32)
         with torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES):
             encoded = self.encoder(batch.inputs)
-            views = read_views(encoded, batch.labels, task.heads, task.objective.views)
+            views = read_views(batch.inputs, encoded, batch.labels, task.heads, task.objective.views)
         gathered = {name: gather(view, self.world, batch.filler) for name, view in views.items()}
-        loss, values = task.objective(gathered)
+        loss, values = task.objective(gathered, self.number / self.steps)
         return loss, values
 
     def _update(self, losses: dict[str, float], turn: Sequence[Task]) -> float:
@@ -263,7 +273,9 @@ def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfi
             if parameters:
                 groups.append({"params": parameters, "lr": rate, "weight_decay": amount})
 
-    add([encoder], lr, True)
+    # a second encoder among the heads learns at an encoder's rate
+    second = [module for task in tasks for module in task.heads.modules() if isinstance(module, Encoder)]
+    add([encoder, *second], lr, True)
     add([task.heads for task in tasks], head_lr, True)
     add([task.objective for task in tasks], objective_lr, False)
     return groups

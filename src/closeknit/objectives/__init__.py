@@ -1,99 +1,56 @@
 """Objectives as plain modules, and the joint objectives a configuration names.
 
 Python callers pass a module and need no entry in the table. To add a name: write a function whose
-keyword-only arguments are its options, and give it a line in OBJECTIVES.
+keyword-only arguments are its options, and give it a line in OBJECTIVES (`named.py`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean
-from .joint import VIEWS, Joint, Term, View
-from .proxy import SoftTriple
+from .contrastive import (
+    Contrastive,
+    InfoNCE,
+    LabelAware,
+    LabelDistance,
+    MultipleNegatives,
+    NTXent,
+    SupCon,
+)
+from .joint import VIEWS, Adaptation, Joint, Term, View
+from .named import OBJECTIVES
+from .proxy import ProxyNCA, SoftTriple
+from .similarity import BinaryCrossEntropy, MeanSquared
 from .softmax import CrossEntropy
+from .triplet import Triplet
 
 __all__ = [
     "OBJECTIVES",
     "VIEWS",
+    "Adaptation",
+    "BinaryCrossEntropy",
+    "Contrastive",
     "CrossEntropy",
+    "InfoNCE",
     "Joint",
+    "LabelAware",
+    "LabelDistance",
+    "MeanSquared",
+    "MultipleNegatives",
+    "NTXent",
+    "ProxyNCA",
     "SoftTriple",
+    "SupCon",
     "Term",
+    "Triplet",
     "View",
     "build_objective",
     "describe",
     "objective_options",
 ]
-
-_TOKEN_VIEWS = {"real": "tokens", "content": "content_tokens", "all": "all_tokens"}
-
-
-def cross_entropy(
-    dim: int,
-    classes: int,
-    *,
-    label_smoothing: float = 0.0,
-    class_weights: Sequence[float] | None = None,
-) -> Joint:
-    """Cross-entropy on the logits of a linear classifier: the baseline, and a good one.
-
-    label_smoothing: share of the target given to all classes alike; 0 to 0.2
-    class_weights: a weight for each class in sorted order; default all 1
-    """
-    ce = CrossEntropy(label_smoothing=label_smoothing, class_weights=class_weights)
-    return Joint([Term("cross_entropy", 1.0, ce, "logits")])
-
-
-def triple_entropy(
-    dim: int,
-    classes: int,
-    *,
-    ce_weight: float = 0.9,
-    centers: int = 10,
-    gamma: float = 0.1,
-    scale: float = 3.3,
-    margin: float = 0.3,
-    tau: float = 0.0,
-    tokens: str = "real",
-    label_smoothing: float = 0.0,
-    class_weights: Sequence[float] | None = None,
-) -> Joint:
-    """Cross-entropy on the logits plus SoftTriple on every token of the text (TripleEntropy).
-
-    ce_weight: weight of the cross-entropy, the rest goes to SoftTriple; 0 to 1, best near 0.9
-    centers: learnt centers of each class; 10 to 2000 (the paper's best is 2000, at more cost)
-    gamma: softness of the maximum over centers; 0.01 to 0.1
-    scale: steepness of the softmax over classes (the paper's lambda); 1 to 10
-    margin: by how much the true class must win (the paper's delta); 0.01 to 1
-    tau: pull that merges spare centers; 0 to 0.2
-    tokens: real (no padding), content (nor special tokens) or all (padding too, as published)
-    label_smoothing: share of the target given to all classes alike; 0 to 0.2
-    class_weights: a weight for each class in sorted order; default all 1
-    """
-    if tokens not in _TOKEN_VIEWS:
-        raise ConfigError(f"objective.tokens is {tokens}{did_you_mean(str(tokens), _TOKEN_VIEWS)}")
-    if not 0.0 <= ce_weight <= 1.0:
-        raise ConfigError(f"objective.ce_weight is {ce_weight}; it must be from 0 to 1")
-    if ce_weight == 0.0:
-        raise ConfigError("objective.ce_weight is 0: nothing would train the classifier; give it more than 0")
-    ce = CrossEntropy(label_smoothing=label_smoothing, class_weights=class_weights)
-    soft_triple = SoftTriple(dim, classes, centers=centers, gamma=gamma, scale=scale, margin=margin, tau=tau)
-    return Joint(
-        [
-            Term("cross_entropy", ce_weight, ce, "logits"),
-            Term("soft_triple", 1.0 - ce_weight, soft_triple, _TOKEN_VIEWS[tokens]),
-        ]
-    )
-
-
-# The names a configuration may use.
-OBJECTIVES: dict[str, Callable[..., Joint]] = {
-    "cross_entropy": cross_entropy,
-    "triple_entropy": triple_entropy,
-}
 
 
 def objective_options(name: str) -> dict[str, Any]:
@@ -101,7 +58,8 @@ def objective_options(name: str) -> dict[str, Any]:
     if name not in OBJECTIVES:
         raise ConfigError(f"unknown objective {name}{did_you_mean(name, OBJECTIVES)}")
     parameters = inspect.signature(OBJECTIVES[name]).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return {p.name: p.default for p in parameters if p.kind is keyword and p.name != "labels"}
 
 
 def describe(name: str) -> str:
@@ -117,16 +75,37 @@ def describe(name: str) -> str:
     return "\n".join(lines)
 
 
-def build_objective(name: str, dim: int, classes: int, options: Mapping[str, Any]) -> Joint:
-    """The named joint objective for rows of `dim` dimensions in `classes` classes."""
+def build_objective(
+    name: str,
+    dim: int,
+    classes: int,
+    options: Mapping[str, Any],
+    *,
+    labels: Sequence[str] | None = None,
+    counts: Sequence[int] | None = None,
+) -> Joint:
+    """The named joint objective for rows of `dim` dimensions in `classes` classes.
+
+    `labels` are the class names, which some options refer to; `counts` the rows of each class, for
+    `class_weights = "balanced"`.
+    """
     known = objective_options(name)
     for option in options:
         if option not in known:
             raise ConfigError(f"{name} has no option {option}{did_you_mean(option, known)}")
+    options = dict(options)
     weights = options.get("class_weights")
-    if weights is not None and len(weights) != classes:
+    if weights == "balanced":
+        if counts is None:
+            raise ConfigError(
+                "objective.class_weights is balanced, but the rows of each class are not known here"
+            )
+        options["class_weights"] = [sum(counts) / (classes * max(count, 1)) for count in counts]
+    elif isinstance(weights, str):
+        raise ConfigError(f"objective.class_weights is {weights}; give a list of weights, or balanced")
+    elif weights is not None and len(weights) != classes:
         raise ConfigError(f"objective.class_weights has {len(weights)} weights; there are {classes} classes")
     try:
-        return OBJECTIVES[name](dim, classes, **options)
-    except TypeError as error:  # a number was expected and something else given
+        return OBJECTIVES[name](dim, classes, labels=labels, **options)
+    except (TypeError, ValueError) as error:  # a number was expected and something else given
         raise ConfigError(f"{name}: an option has the wrong type ({error})") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,10 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, did_you_mean
+from .contrastive import LabelDistance
 
 # What an objective may read of the model's output. The three kinds of tokens differ in what is
-# left out: padding; padding and special tokens; nothing.
-VIEWS = ("logits", "pooled", "projected", "tokens", "content_tokens", "all_tokens")
+# left out: padding; padding and special tokens; nothing. `weighting_logits` come from a second
+# encoder, and `weights` are their softmax; `head_weights` are the classifier's own, detached.
+VIEWS = (
+    "logits",
+    "pooled",
+    "projected",
+    "tokens",
+    "content_tokens",
+    "all_tokens",
+    "weighting_logits",
+    "weights",
+    "head_weights",
+)
+WEIGHT_SCHEDULES = ("linear", "cosine")
+CLASSIFIERS = ("centroid", "knn")
 
 
 class View(NamedTuple):
@@ -25,31 +40,91 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of a joint objective."""
+    """One summand: a weight, which may move to `end` over the training, an objective and its view.
+
+    `also` names views whose rows the objective takes as further arguments after the labels.
+    """
 
     name: str
     weight: float
     objective: nn.Module
     view: str
+    also: tuple[str, ...] = ()
+    end: float | None = None
+    schedule: str = "linear"
 
     def __post_init__(self) -> None:
-        if self.view not in VIEWS:
-            raise ConfigError(f"unknown view {self.view}{did_you_mean(self.view, VIEWS)}")
+        for view in (self.view, *self.also):
+            if view not in VIEWS:
+                raise ConfigError(f"unknown view {view}{did_you_mean(view, VIEWS)}")
+        if self.schedule not in WEIGHT_SCHEDULES:
+            raise ConfigError(
+                f"unknown schedule {self.schedule}{did_you_mean(self.schedule, WEIGHT_SCHEDULES)}"
+            )
+
+    def weight_at(self, progress: float) -> float:
+        """The weight when this share of the training is done."""
+        if self.end is None:
+            return self.weight
+        moved = progress if self.schedule == "linear" else 0.5 * (1.0 - math.cos(math.pi * progress))
+        return self.weight + (self.end - self.weight) * moved
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """When a label distance learns from what the model confuses."""
+
+    objective: LabelDistance
+    start: float = 0.2  # share of the training before the first update
+    every: int = 10  # evaluations between updates
+
+    def due(self, evaluation: int, progress: float) -> bool:
+        return progress > self.start and evaluation % self.every == 0
 
 
 class Joint(nn.Module):
-    """The weighted sum of its terms. `views` says what it reads, so that nothing else is computed."""
+    """The weighted sum of its terms. `views` says what it reads, so that nothing else is computed.
 
-    def __init__(self, terms: Sequence[Term]) -> None:
+    `copies` is how often every text is encoded in a batch. `classifier` names what predicts when no
+    term trains the logits: the nearest class centroid, or the nearest training rows. `patience` is
+    how many evaluations without gain its paper waits before it stops; 0 is for ever.
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[Term],
+        *,
+        copies: int = 1,
+        classifier: str = "centroid",
+        adaptation: Adaptation | None = None,
+        patience: int = 0,
+    ) -> None:
         super().__init__()
-        self.terms = [term for term in terms if term.weight != 0.0]
+        self.terms = [term for term in terms if term.weight != 0.0 or term.end]
         if not self.terms:
             raise ConfigError("a joint objective needs at least one term with a weight other than 0")
+        if len({term.name for term in self.terms}) < len(self.terms):
+            raise ConfigError("two terms of a joint objective have the same name; name them apart")
+        if classifier not in CLASSIFIERS:
+            raise ConfigError(f"objective.classifier is {classifier}{did_you_mean(classifier, CLASSIFIERS)}")
         self.objectives = nn.ModuleDict({term.name: term.objective for term in self.terms})
-        self.views = tuple(dict.fromkeys(term.view for term in self.terms))
+        self.views = tuple(dict.fromkeys(view for term in self.terms for view in (term.view, *term.also)))
+        self.copies, self.adaptation, self.patience = copies, adaptation, patience
+        self.classifier = "head" if "logits" in self.views else classifier
+        self.needs_positives = any(getattr(term.objective, "needs_positives", False) for term in self.terms)
 
-    def forward(self, views: Mapping[str, View]) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(self, views: Mapping[str, View], progress: float = 0.0) -> tuple[Tensor, dict[str, Tensor]]:
         """The total (), and each term's own value before its weight."""
-        values = {term.name: term.objective(*views[term.view]) for term in self.terms}
-        total = torch.stack([term.weight * values[term.name] for term in self.terms]).sum()
+        values = {
+            term.name: term.objective(*views[term.view], *(views[name].z for name in term.also))
+            for term in self.terms
+        }
+        total = torch.stack([term.weight_at(progress) * values[term.name] for term in self.terms]).sum()
         return total, values
+
+    def observe(self, confusion: Tensor, evaluation: int, progress: float) -> bool:
+        """Learn from an evaluation, where the objective does; whether it did."""
+        if self.adaptation is None or not self.adaptation.due(evaluation, progress):
+            return False
+        self.adaptation.objective.update(confusion, 1.0 - progress)
+        return True

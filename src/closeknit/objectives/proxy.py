@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import ConfigError
-from ..geometry import at_least_float32, soft_maximum, unit
+from ..geometry import at_least_float32, masked_log_sum_exp, safe_sqrt, soft_maximum, unit
+from .checks import not_negative, positive
+
+
+class ProxyNCA(nn.Module):
+    """A row nearer to the proxy of its class than to those of the *other* classes (Movshovitz-Attias, 2017).
+
+        loss = mean_i -log [ exp(-scale d(z_i, p_{y_i})) / sum_{c != y_i} exp(-scale d(z_i, p_c)) ]
+
+    Rows and proxies are unit; d is the Euclidean distance, or its square with `squared`. The loss
+    can be negative: a row on its proxy, two classes at a right angle, gives -1.414.
+    """
+
+    def __init__(self, dim: int, classes: int, *, scale: float = 1.0, squared: bool = False) -> None:
+        super().__init__()
+        if classes < 2:
+            raise ConfigError(f"ProxyNCA compares classes; it was given {classes}")
+        self.scale, self.squared = positive("scale", scale), squared
+        self.proxies = nn.Parameter(unit(torch.randn(classes, dim)))
+
+    def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        z = at_least_float32(z)  # (R, D)
+        w = unit(self.proxies.to(z.dtype))  # (C, D)
+        if len(y) == 0:
+            return z.sum() * 0.0 + w.sum() * 0.0
+        square = (unit(z).square().sum(1, keepdim=True) + 1.0 - 2.0 * unit(z) @ w.T).clamp_min(0.0)  # (R, C)
+        d = self.scale * (square if self.squared else safe_sqrt(square))  # (R, C)
+        own = F.one_hot(y, len(w)).bool()  # (R, C)
+        return (d[own] + masked_log_sum_exp(-d, ~own)).mean()
 
 
 class SoftTriple(nn.Module):
@@ -38,13 +64,9 @@ class SoftTriple(nn.Module):
         tau: float = 0.0,
     ) -> None:
         super().__init__()
-        for name, value in (("centers", centers), ("gamma", gamma), ("scale", scale)):
-            if not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"{name} is {value}; it must be above 0")
-        for name, value in (("margin", margin), ("tau", tau)):
-            if not (value >= 0 and math.isfinite(value)):
-                raise ConfigError(f"{name} is {value}; it must not be negative")
-        self.gamma, self.scale, self.margin, self.tau = gamma, scale, margin, tau
+        positive("centers", centers)
+        self.gamma, self.scale = positive("gamma", gamma), positive("scale", scale)
+        self.margin, self.tau = not_negative("margin", margin), not_negative("tau", tau)
         # Unit length at the start, so that a learning rate means the same in every dimension.
         self.proxies = nn.Parameter(unit(torch.randn(classes, centers, dim)))
 
