@@ -35,7 +35,7 @@ class CrossEntropy(nn.Module):
         weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float64)
         if weights is not None and not (bool((weights >= 0).all()) and bool(weights.sum() > 0)):
             raise ConfigError("class_weights must not be negative, nor all zero")
-        self.register_buffer("class_weights", weights)
+        self.register_buffer("class_weights", weights, persistent=False)  # an option, not learnt
 
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
         logits = at_least_float32(logits)  # (R, C)

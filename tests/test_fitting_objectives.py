@@ -1,0 +1,180 @@
+"""Every named objective through a whole fit: learns, resumes to the same bits, saves and loads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.errors import ConfigError
+from closeknit.fitting import Fit
+from closeknit.model import Model
+from closeknit.objectives import OBJECTIVES
+
+OPTIONS = {
+    "joint": {
+        "terms": [{"objective": "CrossEntropy", "weight": 0.7}, {"objective": "SupCon", "weight": 0.3}]
+    },
+    "clld": {"update_every": 1, "update_start": 0.1},
+}
+CASES = [
+    *((name, OPTIONS.get(name, {})) for name in sorted(OBJECTIVES)),
+    ("supcon", {"ce_weight": 0.0}),
+    ("supcon", {"ce_weight": 0.0, "classifier": "knn"}),
+    ("soft_triple", {"ce_weight": 0.0}),
+    ("clld", {"ce_weight": 0.0, "adaptive": False}),
+    ("lcl", {"weighting": "head"}),
+    ("triple_entropy", {"ce_weight": 0.5, "ce_weight_end": 1.0, "weight_schedule": "cosine"}),
+    ("cross_entropy", {"class_weights": "balanced"}),
+]
+IDS = ["-".join([name, *map(str, options.values())]) if name != "joint" else name for name, options in CASES]
+
+
+def config(tiny, objective, options, kind="bert", **train) -> RunConfig:
+    return RunConfig.from_dict(
+        {
+            "encoder": {"name": "textcnn" if kind == "textcnn" else tiny(kind), "max_length": 16},
+            "objective": {"name": objective, **options},
+            "train": {"epochs": 20, "batch_size": 12, "lr": 1e-3, "validation": 0.25, "patience": 0,
+                      "checkpoint_seconds": 0.0, **train},
+        }
+    )  # fmt: skip
+
+
+def run(fit: Fit, until: int | None = None) -> list[float]:
+    losses = []
+    for step in fit:
+        losses.append(step.loss)
+        if step.number == until:
+            break
+    return losses
+
+
+@pytest.mark.parametrize(("objective", "options"), CASES, ids=IDS)
+def test_every_objective_learns_saves_and_loads(tiny, small, tmp_path, objective, options):
+    examples = from_python(*small)
+    fit = Fit(examples, config(tiny, objective, options, epochs=30, validation=0.0))
+    run(fit)
+    assert fit.model.evaluate(examples)["accuracy"] > 0.6  # three classes: chance is 0.33
+    fit.model.save(tmp_path / "model")
+    again = Model.load(tmp_path / "model")
+    assert np.array_equal(again.outputs(examples)[0], fit.model.outputs(examples)[0])
+    assert "weighting" not in again.heads
+    again.rebuilt_objective()
+
+
+@pytest.mark.parametrize(("objective", "options"), CASES, ids=IDS)
+def test_every_objective_resumes_to_the_same_bits(tiny, small, tmp_path, objective, options):
+    settings = config(tiny, objective, options, epochs=4)
+    whole, first = Fit(from_python(*small), settings), Fit(from_python(*small), settings, folder=tmp_path)
+    losses = run(whole)
+    head = run(first, until=5)
+    second = Fit(from_python(*small), settings, folder=tmp_path, resume=True)
+    assert head + run(second) == losses
+    a, b = whole.training.learners.state_dict(), second.training.learners.state_dict()
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_clld_encodes_every_text_twice_and_learns_its_distances(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], epochs=3))
+    batch = fit.training.tasks[0].batch(0, 0, 1)
+    assert len(batch.labels) == 2 * len(batch.rows)
+    half = len(batch.labels) // 2
+    assert torch.equal(batch.inputs["input_ids"][:half], batch.inputs["input_ids"][half:])
+    start = fit.objective.objectives["label_distance"].distance.clone()
+    run(fit, until=fit.steps)
+    assert not torch.equal(fit.objective.objectives["label_distance"].distance, start)
+
+
+def test_clld_works_with_textcnn(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], "textcnn"))
+    run(fit)
+    assert fit.model.evaluate(from_python(*small))["accuracy"] > 0.6
+
+
+def test_clld_says_when_its_distances_will_not_be_learnt(tiny, small, capsys):
+    Fit(from_python(*small), config(tiny, "clld", {}, validation=0.0))
+    assert "needs a validation part" in capsys.readouterr().err
+    Fit(from_python(*small), config(tiny, "clld", {}, epochs=5))
+    assert "will not be updated: 5 evaluations" in capsys.readouterr().err
+    Fit(from_python(*small), config(tiny, "clld", {}, epochs=5, evaluate_every=1))
+    assert capsys.readouterr().err == ""
+
+
+def test_clld_waits_ten_evaluations_by_itself(tiny, small):
+    assert Fit(from_python(*small), config(tiny, "clld", {}, patience=None)).patience == 10
+    assert Fit(from_python(*small), config(tiny, "supcon", {}, patience=None)).patience == 0
+
+
+def test_evaluations_can_come_more_often_than_epochs(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=2))
+    run(fit)
+    assert len(fit.history) == fit.steps // 2
+    with pytest.raises(ConfigError, match="need a validation part"):
+        Fit(from_python(*small), config(tiny, "cross_entropy", {}, validation=0.0, evaluate_every=2))
+
+
+def test_both_encoders_of_lcl_learn_at_the_encoders_rate(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, "lcl", {}, lr=1e-4, head_lr=1e-2))
+    names = {id(p): name for name, p in fit.training.learners.named_parameters()}
+    slow = {
+        names[id(p)]
+        for g, r in zip(fit.training.groups, fit.training.rates, strict=True)
+        if r == 1e-4
+        for p in g["params"]
+    }
+    assert any(name.startswith("classify_heads.weighting.encoder") for name in slow)
+    assert not any("classifier" in name for name in slow)
+    before = {key: value.clone() for key, value in fit.training.learners.state_dict().items()}
+    run(fit, until=3)
+    after = fit.training.learners.state_dict()
+    for part in (
+        "encoder.trunk",
+        "classify_heads.weighting.encoder.trunk",
+        "classify_heads.weighting.classifier",
+    ):
+        assert any(
+            key.startswith(part) and not torch.equal(value, before[key]) for key, value in after.items()
+        ), part
+
+
+def test_rows_that_are_alone_in_their_class_are_counted(tiny, small, capsys):
+    texts, labels = small
+    Fit(
+        from_python([*texts, "one of its kind"], [*labels, "rare"]),
+        config(tiny, "supcon", {}, validation=0.0),
+    )
+    assert "leaves out: 1 of 37" in capsys.readouterr().err
+
+
+def test_a_run_file_describes_a_joint_objective(tmp_path, tiny, small):
+    from closeknit.config import read_config
+
+    path = tmp_path / "run.toml"
+    path.write_text(
+        f"""
+[encoder]
+name = "{tiny()}"
+max_length = 16
+[train]
+epochs = 2
+[objective]
+name = "joint"
+[[objective.terms]]
+objective = "CrossEntropy"
+weight = 0.8
+[[objective.terms]]
+objective = "SoftTriple"
+view = "content_tokens"
+weight = 0.2
+centers = 3
+"""
+    )
+    settings = read_config(path)
+    fit = Fit(from_python(*small), settings)
+    run(fit)
+    fit.model.save(tmp_path / "model")
+    assert read_config(tmp_path / "model" / "run.toml").to_dict() == settings.to_dict()
