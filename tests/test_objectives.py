@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from closeknit import geometry
+from closeknit import centers as centers_module
 from closeknit.errors import ConfigError
 from closeknit.objectives import (
     OBJECTIVES,
@@ -74,7 +75,7 @@ def test_soft_triple_matches_the_formula(classes, centers, seed, monkeypatch):
     z, y = torch.randn(7, 6, dtype=torch.float64), torch.randint(classes, (7,))
     expected = oracle_soft_triple(z.tolist(), objective.proxies.tolist(), y.tolist(), **options)
     assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
-    monkeypatch.setattr(geometry, "CHUNK_ELEMENTS", 2 * classes * centers)  # two rows at a time
+    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 2 * classes * centers)  # two rows at a time
     assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
 
 
@@ -120,7 +121,7 @@ def test_soft_triple_agrees_with_pytorch_metric_learning():
 
 def test_gradients_are_those_of_the_numbers(monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(geometry, "CHUNK_ELEMENTS", 12)
+    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 12)
     soft = SoftTriple(4, 3, centers=2, gamma=0.3, scale=5.0, margin=0.2, tau=0.4).double()
     z, y = torch.randn(5, 4, dtype=torch.float64, requires_grad=True), torch.randint(3, (5,))
 
@@ -132,16 +133,44 @@ def test_gradients_are_those_of_the_numbers(monkeypatch):
     assert torch.autograd.gradcheck(lambda rows: CrossEntropy(label_smoothing=0.1)(rows, y[:4]), (logits,))
 
 
-def test_the_plain_form_and_the_chunked_one_agree():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_plain_form_and_the_chunked_one_agree(dtype, monkeypatch):
     torch.manual_seed(0)
-    z, w = torch.randn(50, 8, requires_grad=True), torch.randn(4, 30, 8, requires_grad=True)
-    near = torch.einsum("rd,ckd->rck", z, w)
+    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 7 * 120)
+    z, w = torch.randn(50, 8).to(dtype).requires_grad_(), torch.randn(4, 30, 8, requires_grad=True)
+    near = torch.einsum("rd,ckd->rck", F.normalize(z.float(), dim=-1), F.normalize(w, dim=-1))
     plain = (torch.softmax(near / 0.3, -1) * near).sum(-1)
     weights = torch.randn(50, 4)
     expected = torch.autograd.grad((plain * weights).sum(), (z, w))
-    ours = torch.autograd.grad((geometry.soft_maximum(z, w, 0.3) * weights).sum(), (z, w))
+    scores = centers_module.soft_maximum(z, w, 0.3)
+    ours = torch.autograd.grad((scores * weights).sum(), (z, w))
+    assert scores.dtype == torch.float32
+    assert torch.allclose(scores, plain, atol=1e-5)
     for a, b in zip(expected, ours, strict=True):
-        assert torch.allclose(a, b, atol=1e-4, rtol=1e-4)
+        assert a.dtype == b.dtype
+        assert torch.allclose(a.float(), b.float(), atol=1e-5 if dtype == torch.float32 else 1e-2, rtol=1e-2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("C", "K"), [(6, 2000), (77, 10), (3, 5000)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_fused_kernels_give_the_numbers_of_the_plain_form(C, K, dtype):
+    torch.manual_seed(0)
+    z, w = (
+        torch.randn(500, 64, device="cuda").to(dtype).requires_grad_(),
+        torch.randn(C, K, 64, device="cuda"),
+    )
+    w.requires_grad_()
+    near = torch.einsum("rd,ckd->rck", F.normalize(z.float(), dim=-1), F.normalize(w, dim=-1))
+    plain = (torch.softmax(near / 0.1, -1) * near).sum(-1)
+    weights = torch.randn(500, C, device="cuda")
+    expected = torch.autograd.grad((plain * weights).sum(), (z, w))
+    scores = centers_module.soft_maximum(z, w, 0.1)
+    ours = torch.autograd.grad((scores * weights).sum(), (z, w))
+    limit = 1e-2 if dtype == torch.bfloat16 else 2e-3
+    assert torch.allclose(scores, plain, atol=limit)
+    for a, b in zip(expected, ours, strict=True):
+        assert (a.float() - b.float()).norm() < 2 * limit * a.float().norm()
 
 
 OPTIONS = {"joint": {"terms": [{"objective": "CrossEntropy"}, {"objective": "SupCon", "weight": 0.5}]}}

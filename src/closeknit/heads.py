@@ -173,12 +173,12 @@ def build_heads(encoder: Encoder, classes: int, views: Iterable[str]) -> nn.Modu
 def read_views(
     inputs: dict[str, Tensor], encoded: Encoded, y: Tensor, heads: nn.ModuleDict, wanted: Iterable[str]
 ) -> dict[str, View]:
-    """The views of a batch that its objective asks for, in float32 or better, each computed once."""
+    """The views of a batch that its objective asks for, each computed once, in the encoder's precision."""
     asked = list(wanted)
     views: dict[str, View] = {}
 
     def whole(name: str, z: Tensor) -> None:
-        views[name] = View(at_least_float32(z), y)
+        views[name] = View(z, y)
 
     if "logits" in asked or "head_weights" in asked:
         whole("logits", heads["logits"](encoded.pooled))
@@ -196,7 +196,7 @@ def read_views(
         elif name.endswith("tokens"):
             chosen = _chosen_tokens(encoded, name)  # (R, T)
             owner = chosen.nonzero()[:, 0]  # (n,) the row each token belongs to
-            views[name] = View(at_least_float32(encoded.hidden[chosen]), y[owner])
+            views[name] = View(encoded.hidden[chosen], y[owner])
     return {name: views[name] for name in asked}
 
 

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..centers import soft_maximum
 from ..errors import ConfigError
-from ..geometry import at_least_float32, masked_log_sum_exp, safe_sqrt, soft_maximum, unit
+from ..geometry import at_least_float32, masked_log_sum_exp, safe_sqrt, unit
 from .checks import not_negative, positive
 
 
@@ -71,14 +72,13 @@ class SoftTriple(nn.Module):
         self.proxies = nn.Parameter(unit(torch.randn(classes, centers, dim)))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        z = at_least_float32(z)  # (R, D)
-        w = unit(self.proxies.to(z.dtype))  # (C, K, D)
+        C, K, _ = self.proxies.shape
         if len(y) == 0:
-            return z.sum() * 0.0 + w.sum() * 0.0
-        score = soft_maximum(unit(z), w, self.gamma)  # (R, C)
-        handicap = self.margin * F.one_hot(y, w.shape[0]).to(score)  # (R, C)
+            return at_least_float32(z).sum() * 0.0 + self.proxies.sum() * 0.0
+        score = soft_maximum(z, self.proxies, self.gamma)  # (R, C)
+        handicap = self.margin * F.one_hot(y, C).to(score)  # (R, C)
         loss = F.cross_entropy(self.scale * (score - handicap), y)  # ()
-        return loss + self.tau * _spread(w) if self.tau > 0 and w.shape[1] > 1 else loss
+        return loss + self.tau * _spread(unit(self.proxies.to(score))) if self.tau > 0 and K > 1 else loss
 
 
 def _spread(w: Tensor) -> Tensor:
