@@ -237,7 +237,7 @@ def main() -> None:
     lines = [
         f"# Objectives on one {options.device.upper()}: forward + backward",
         "",
-        "Batches of 512 rows of 768 dimensions in 16 classes, unless the line says otherwise. Ratios are the other side over ours.",
+        "Batches of 512 rows of 768 dimensions in 16 classes, unless the line says otherwise. Ratios: the other side over ours.",
         "",
         "| objective | side | ms | MiB | times ours (ms) | times ours (MiB) | value apart |",
         "|---|---|---|---|---|---|---|",

@@ -197,8 +197,7 @@ def test_every_commands_help_ends_with_an_example(closeknit):
     for command in app.registered_commands:
         name = command.name or command.callback.__name__
         text = " ".join(closeknit(name, "--help").stdout.split())
-        if name != "version":
-            assert f"Example: closeknit {name}" in text or f"| closeknit {name}" in text
+        assert f"Example: closeknit {name}" in text or f"| closeknit {name}" in text
 
 
 def test_objectives_and_data_list_what_there_is(closeknit, monkeypatch):
@@ -249,3 +248,135 @@ def test_the_demo_runs_to_its_end_and_goes_on_where_it_stopped(closeknit, tmp_pa
     again = closeknit("demo", "--out", "demo", "--encoder", tiny(), "--folds", "2")
     assert again.stdout == done.stdout
     assert (tmp_path / "demo" / "results.jsonl").read_text().splitlines() == lines
+
+
+def parts(folder, **files):
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / f"{name}.csv").write_text(content)
+
+
+def test_a_test_part_that_does_not_fit_is_told_before_training(tiny, tmp_path, closeknit):
+    good = "text,label\nmy card,a\nmy parcel,b\ncard lost,a\nparcel late,b\n"
+    parts(tmp_path / "odd", train=good, test="text,label\nmy card,c\n")
+    done = closeknit("train", "odd", "--encoder", tiny(), *FAST, "--out", "m", code=2)
+    assert "does not know the label c" in done.stderr
+    assert "step" not in done.stderr
+    parts(tmp_path / "pairs", train=good, test="text,text2,label\nmy card,x,a\n")
+    assert (
+        "holds pairs of texts"
+        in closeknit("train", "pairs", "--encoder", tiny(), *FAST, "--out", "m", code=2).stderr
+    )
+    assert not (tmp_path / "m").exists()
+
+
+def test_a_foreign_folder_is_left_alone_whatever_is_asked(tiny, small_csv, tmp_path, closeknit):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("mine")
+    for how in ("--resume", "--overwrite"):
+        done = closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", "mine", how, code=2)
+        assert "is no model folder; it is left alone" in done.stderr
+    assert (tmp_path / "mine" / "README.md").read_text() == "mine"
+
+
+def test_overwriting_leaves_files_that_are_not_the_models(tiny, small_csv, tmp_path, closeknit):
+    arguments = ("--encoder", tiny(), *FAST, "--out", "model")
+    closeknit("train", small_csv, *arguments)
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    closeknit("train", small_csv, *arguments, "--overwrite", "--seed", "4")
+    assert (tmp_path / "model" / "notes.txt").read_text() == "mine"
+
+
+def test_two_runs_do_not_share_a_folder(tiny, small_csv, tmp_path, closeknit):
+    from closeknit.runs import lock_folder
+
+    (tmp_path / "model" / "checkpoints").mkdir(parents=True)
+    with lock_folder(tmp_path / "model" / "checkpoints"):
+        done = closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", "model", "--resume", code=2)
+    assert "another run is using model" in done.stderr
+
+
+def test_a_files_objective_keeps_its_options_beside_the_same_name(tiny, small_csv, tmp_path, closeknit):
+    (tmp_path / "run.toml").write_text('[objective]\nname = "triple_entropy"\ncenters = 5\n')
+    same = (
+        "--encoder",
+        tiny(),
+        *FAST,
+        "--objective",
+        "triple_entropy",
+        "--config",
+        "run.toml",
+        "--out",
+        "model",
+    )
+    closeknit("train", small_csv, *same)
+    assert json.loads((tmp_path / "model" / "closeknit.json").read_text())["run"]["objective"]["centers"] == 5
+
+
+def test_a_catalogue_data_set_with_blank_rows_trains(tiny, tmp_path, closeknit, monkeypatch):
+    rows = "".join(f"card {i},positive\nparcel {i},negative\n" for i in range(6))
+    parts(tmp_path / "cr", all="text,label\n ,positive\n" + rows)
+    monkeypatch.setenv("CLOSEKNIT_DATA", str(tmp_path))
+    closeknit("train", "cr", "--encoder", tiny(), *FAST, "--out", "model")
+    assert json.loads(closeknit("evaluate", "model", "cr", "--json").stdout)["n"] == 12
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["objective.name=3"], "objective.name is 3; it must be a text"),
+        (["train.lr=2020-01-01"], "train.lr is"),
+        (["encoder.lora_rank=-4"], "must not be negative"),
+        (["encoder.max_length=0"], "at least 4"),
+        (["objective.label_smoothing=abc"], "objective.label_smoothing is"),
+        (
+            ["objective.name=triple_entropy", "objective.centers=2.5"],
+            "objective.centers is 2.5; it must be a whole number",
+        ),
+        (["objective.class_weights=uneven"], "give a list of weights, or balanced"),
+    ],
+)
+def test_settings_of_the_wrong_kind(tiny, small_csv, closeknit, changes, words):
+    changes = [part for change in changes for part in ("--set", change)]
+    assert words in closeknit("train", small_csv, "--encoder", tiny(), *FAST, *changes, code=2).stderr
+
+
+def test_odd_tables_are_explained(tmp_path, closeknit):
+    (tmp_path / "twice.csv").write_text("text,text,label\na,b,c\n")
+    assert "the column text occurs twice" in closeknit("data", "twice.csv", code=2).stderr
+    (tmp_path / "named.csv").write_text("message,label\na,b\nb,c\n")
+    assert "2 texts" in closeknit("data", "named.csv", "--set", "data.text=message").stdout
+    parts(tmp_path / "double", train="text,label\na,b\n")
+    (tmp_path / "double" / "train.tsv").write_text("text\tlabel\na\tb\n")
+    assert "keep one of them" in closeknit("data", "double", code=2).stderr
+
+
+def test_standard_input_is_read_as_files_are(workshop, tmp_path):
+    import subprocess
+    import sys
+
+    def predict(raw: bytes, *more: str):
+        command = [sys.executable, "-m", "closeknit", "predict", str(workshop / "model"), "-", *more]
+        return subprocess.run(command, input=raw, capture_output=True)
+
+    bad = predict(b"fine\ncaf\xe9\n")
+    assert bad.returncode == 2
+    assert b"standard input, line 2: not UTF-8" in bad.stderr
+    done = predict(b"\xef\xbb\xbfcard\r\n\r\nparcel\xe2\x80\xa8late\r\n", "--set", "data.empty=drop")
+    assert len(done.stdout.decode().split("\n")) == 3, done
+
+
+def test_the_version_can_be_asked(closeknit):
+    import closeknit as package
+
+    assert closeknit("--version").stdout.strip() == package.__version__
+
+
+def test_ctrl_c_before_the_first_step_is_told(closeknit, small_csv, tiny, monkeypatch):
+    from closeknit import runs
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "train_in_folder", interrupted)
+    assert "stopped before the first step" in closeknit("train", small_csv, code=130).stderr

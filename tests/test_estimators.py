@@ -117,7 +117,7 @@ def test_wrong_arguments_are_told_at_fit(classifier, small, arguments, words):
     ("texts", "labels", "words"),
     [
         (["a", "b"], ["x", "x"], 'one class only \\("x"\\)'),
-        (["a", "b"], ["x"], "2 texts, but labels of shape"),
+        (["a", "b"], ["x"], "2 texts, but 1 labels"),
         (["a", "b"], [0.5, 1.5], "fractional"),
         (["a", ""], ["x", "y"], "empty text in row 2"),
         ([], [], "empty"),
@@ -131,3 +131,49 @@ def test_wrong_data_are_told_at_fit(classifier, texts, labels, words):
 def test_an_unfitted_classifier_says_so(classifier):
     with pytest.raises(NotFittedError):
         classifier.predict(["a"])
+
+
+def test_settings_may_be_numpys_and_paths(tiny, small):
+    from pathlib import Path
+
+    made = TextClassifier(
+        encoder=Path(tiny()), epochs=np.int64(1), batch_size=np.int32(12), max_length=np.int64(16),
+        learning_rate=np.float32(1e-3), random_state=np.int64(3), objective_options={"class_weights": np.ones(3)},
+    )  # fmt: skip
+    assert made.fit(*small).model_.config.train.batch_size == 12
+
+
+def test_texts_may_be_arrays_series_and_iterators(classifier, small):
+    import pandas
+
+    texts, labels = small
+    expected = classifier.set_params(epochs=1).fit(texts, labels).predict_proba(texts)
+    for X, y in [
+        (np.array(texts), np.array(labels)),
+        (pandas.Series(texts, index=range(5, 41)), pandas.Series(labels)),
+        (iter(texts), iter(labels)),
+        (texts, np.array(labels, dtype=object)),
+    ]:
+        assert np.array_equal(clone(classifier).fit(X, y).predict_proba(pandas.Series(texts)), expected)
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "words"),
+    [
+        (["a", "b"], ["x", float("nan")], "missing"),
+        (["a", "b"], [None, "x"], "missing"),
+        (["a", "b"], ["x", 1], "several kinds"),
+        (["a", "b"], [("x",), ("y",)], "of the kind tuple"),
+        ({"a", "b"}, ["x", "y"], "is a set"),
+        (None, ["x", "y"], "0 texts"),
+    ],
+)
+def test_odd_input_is_refused(classifier, texts, labels, words):
+    with pytest.raises(DataError, match=words):
+        classifier.fit(texts, labels)
+
+
+def test_whole_numbers_in_an_object_array_stay_numbers(classifier, small, tmp_path):
+    labels = np.array([{"late": 3, "lost": 1, "refund": 2}[label] for label in small[1]], dtype=object)
+    classifier.set_params(epochs=1).fit(small[0], labels).save(tmp_path / "m")
+    assert TextClassifier.load(tmp_path / "m").classes_.tolist() == [1, 2, 3]

@@ -125,13 +125,25 @@ def fewer_labels(folder):
 
 def wider(folder):
     config = json.loads((folder / "config.json").read_text())
-    config["intermediate_size"] = 96
-    (folder / "config.json").write_text(json.dumps(config))
+    config["intermediate_size"] = 96  # as many digits as before: 48
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def fewer_layers(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config["num_hidden_layers"] = 1  # the weights have two
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def change(folder, key, value):
     facts = json.loads((folder / "closeknit.json").read_text())
     facts[key] = value
+    (folder / "closeknit.json").write_text(json.dumps(facts))
+
+
+def forget(folder, key):
+    facts = json.loads((folder / "closeknit.json").read_text())
+    del facts[key]
     (folder / "closeknit.json").write_text(json.dumps(facts))
 
 
@@ -144,9 +156,17 @@ def change(folder, key, value):
         (lambda f: cut(f, "heads.safetensors"), r"heads\.safetensors is damaged or cut short"),
         (lambda f: (f / "model.safetensors").unlink(), r"model\.safetensors is missing"),
         (lambda f: (f / "heads.safetensors").unlink(), r"heads\.safetensors is missing"),
-        (lambda f: (f / "tokenizer.json").write_text("{"), "cannot be loaded"),
+        (
+            lambda f: (f / "tokenizer.json").write_text("{"),
+            r"tokenizer\.json is damaged or cut short: 1 bytes",
+        ),
+        (lambda f: (f / "tokenizer.json").unlink(), r"tokenizer\.json is missing"),
         (fewer_labels, r"heads\.safetensors: the weights do not match the configuration"),
         (wider, "cannot be loaded, its files are damaged or do not match"),
+        (fewer_layers, "it has no place for bert.encoder.layer.1"),
+        (lambda f: change(f, "paired", None) or forget(f, "paired"), "damaged"),
+        (lambda f: change(f, "labels", ["a", "a", "b"]), "not a list of different names"),
+        (lambda f: change(f, "run", []), "damaged"),
         (lambda f: change(f, "format", 99), "format 99"),
         (lambda f: change(f, "kind", "cake"), "does not describe a text classifier"),
         (lambda f: change(f, "encoder", {}), "is damaged"),
@@ -179,6 +199,20 @@ def test_saving_again_replaces_the_folder_whole(tiny, small, tmp_path, saved):
     examples = from_python(small[0])
     assert np.array_equal(Model.load(folder).outputs(examples)[0], model.outputs(examples)[0])
     assert not list(folder.glob("unfinished*"))
+    assert not (folder / "objective.safetensors").exists(), "nothing of the old model may stay"
+
+
+def test_saving_leaves_other_peoples_folders_alone(tiny, small, tmp_path):
+    model = fitted(tiny, small)
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(ModelError, match=r"holds README\.md and is no model folder"):
+        model.save(tmp_path)
+    with pytest.raises(ModelError, match="is a file"):
+        model.save(tmp_path / "README.md")
+    assert (tmp_path / "README.md").read_text() == "mine"
+    with pytest.raises(ModelError, match="no GPU"):
+        model.save(tmp_path / "model")
+        Model.load(tmp_path / "model", device="cuda" if not torch.cuda.is_available() else "cuda:99")
 
 
 def test_unknown_labels_and_the_wrong_kind_of_text_are_refused(saved, small):

@@ -113,6 +113,8 @@ def _named(name: str, columns: Columns) -> DataSet:
     if name == "messages":
         return read_folder(Path(__file__).parent / "bundled" / "messages", columns)
     folder = _data_folder()
+    if folder and not folder.is_dir():
+        raise DataError(f"CLOSEKNIT_DATA is {folder}, which is no folder")
     if folder and (folder / name).is_dir():
         return _local(folder / name, entry, columns)
     if entry.hub is None:
@@ -127,8 +129,7 @@ def _local(folder: Path, entry: Entry, columns: Columns) -> DataSet:
     """A catalogue data set from a folder laid out as <name>/<part>.parquet with our column names."""
     if entry.scored:
         raise DataError(f"{folder.name} holds scored pairs, not classes; it cannot train a classifier")
-    if columns == Columns():
-        columns = dataclasses.replace(columns, empty=entry.columns.empty)
+    columns = dataclasses.replace(columns, empty=entry.columns.empty)  # its blank rows are known
     data = read_folder(folder, columns)
     if entry.keep is None:
         return data

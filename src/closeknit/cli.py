@@ -6,9 +6,11 @@ for the user to mend; 130: stopped by the user. Libraries are imported inside th
 
 from __future__ import annotations
 
+import contextlib
 import json as json_library
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +37,10 @@ DataArgument = Annotated[
     typer.Argument(
         help="A CSV, TSV, JSONL or Parquet file, a folder of train/validation/test files, or a catalogue name."
     ),
+]
+DataSetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Name columns, like data.text=message; or data.empty=drop; repeatable."),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -89,7 +95,8 @@ def train(
     changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
     run = read_config(config, [*changes, *(set_ or [])])
     folder = out or Path("runs") / f"{Path(data).resolve().name.partition('.')[0]}-{run.objective.name}"
-    metrics = train_in_folder(data, run, folder, resume=resume, overwrite=overwrite)
+    with _stoppable("stopped before the first step"):
+        metrics = train_in_folder(data, run, folder, resume=resume, overwrite=overwrite)
     if json:
         _print_json({"model": str(folder), **metrics})
         return
@@ -97,7 +104,7 @@ def train(
         if part in metrics:
             _print_scores(metrics[part], part)
     if "test" not in metrics and "validation" not in metrics:
-        print(f"trained on {metrics['rows']} rows; there was no test part to score it on")
+        print("there was no test part to score it on")
     print(f"model: {folder}")
 
 
@@ -108,7 +115,7 @@ def evaluate(
     part: Annotated[
         str | None, typer.Option(help="Which part to score; default test, else all of it.")
     ] = None,
-    set_: SetOption = None,
+    set_: DataSetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Score a trained classifier on labelled texts."""
@@ -124,8 +131,9 @@ def evaluate(
     if json:
         _print_json(scores)
         return
-    _print_scores(scores, "all of " + found.name if "all" in found.parts else found.name)
-    width = max(len(name) for name in scores["per_class"])
+    chosen = next(name for name, part_ in found.parts.items() if part_ is examples)
+    _print_scores(scores, f"{found.name} {chosen}")
+    width = max(5, *(len(name) for name in scores["per_class"]))
     print(f"\n{'class':<{width}}  precision  recall      F1     n")
     for name, own in scores["per_class"].items():
         print(
@@ -142,7 +150,7 @@ def predict(
             help="A text file with a text a line, or a table with the column text; - is standard input."
         ),
     ] = "-",
-    set_: SetOption = None,
+    set_: DataSetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Classify texts: a line each with label and probability, or a JSON object each with --json."""
@@ -178,7 +186,7 @@ def embed(
         str | None, typer.Option(help="first, mean or own; default the model's own, for a bare encoder mean.")
     ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
-    set_: SetOption = None,
+    set_: DataSetOption = None,
 ) -> None:
     """Turn texts into vectors."""
     import numpy as np
@@ -225,6 +233,7 @@ def data(
     name: Annotated[
         str | None, typer.Argument(help="Count its rows and classes; also a file or folder.")
     ] = None,
+    set_: DataSetOption = None,
 ) -> None:
     """List the data sets of the catalogue, or describe one."""
     from .catalogue import CATALOGUE, load, where
@@ -234,7 +243,7 @@ def data(
         for known, entry in CATALOGUE.items():
             print(f"{known:<{width}}  {entry.about}  [{where(known)}]")
         return
-    found = load(name)
+    found = load(name, _columns(None, set_))
     for part, examples in found.parts.items():
         labels = examples.required_labels
         kind = "pairs of texts" if examples.pairs else "texts"
@@ -255,7 +264,8 @@ def demo(
     """
     from .demo import run_demo
 
-    found = run_demo(out, folds=folds, encoder=encoder)
+    with _stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):
+        found = run_demo(out, folds=folds, encoder=encoder)
     print(f"\n{found.table}\n\n{found.words}")
     print(
         f"\nOn {found.test_rows} messages it never saw, the saved model is right in {100 * found.test_accuracy:.1f} %:"
@@ -265,12 +275,22 @@ def demo(
     print(f"\nmodel: {found.model}" + (f"\npicture: {found.picture}" if found.picture else ""))
 
 
-@app.command()
-def version() -> None:
-    """Print the version."""
-    from . import __version__
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from . import __version__
 
-    print(__version__)
+        print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    pass
 
 
 # ---------------------------------------------------------------- shared by the commands
@@ -300,17 +320,28 @@ def _columns(model: Model | None, changes: list[str] | None) -> Columns:
 
 
 def _texts(file: str, model: Model | None, changes: list[str] | None) -> Examples:
-    from .data import Columns, from_python, read_file
+    from .data import Columns, from_python, lines_of, read_file
 
+    columns = _columns(model, changes)
     if file == "-":
         if sys.stdin.isatty():
             print("reading texts from the keyboard, a line each; end with Ctrl-D", file=sys.stderr)
-        lines = sys.stdin.read().splitlines()
+        stream = getattr(sys.stdin, "buffer", None)
+        lines = lines_of(stream.read() if stream else sys.stdin.read().encode(), "standard input")
         if not lines:
             raise DataError("standard input is empty: there is no text")
-        return from_python(lines, name="standard input")
+        return from_python(lines, name="standard input", empty=columns.empty)
     plain = Path(file).suffix in (".txt", "")
-    return read_file(file, Columns() if plain else _columns(model, changes), labelled=False)
+    return read_file(file, Columns(empty=columns.empty) if plain else columns, labelled=False)
+
+
+@contextlib.contextmanager
+def _stoppable(words: str) -> Iterator[None]:
+    """Ctrl-C as a sentence and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(words) from None
 
 
 def _print_scores(scores: dict[str, Any], name: str) -> None:

@@ -40,6 +40,14 @@ class EncoderConfig:
     dropout: float | None = None
     lora_rank: int = 0
 
+    def __post_init__(self) -> None:
+        if self.max_length < 4:
+            raise ConfigError(f"encoder.max_length is {self.max_length}; it must be at least 4")
+        if self.lora_rank < 0:
+            raise ConfigError(f"encoder.lora_rank is {self.lora_rank}; it must not be negative")
+        if self.lora_rank and self.name == "textcnn":
+            raise ConfigError("encoder.lora_rank adapts pretrained weights; textcnn has none")
+
 
 @dataclass(frozen=True)
 class ObjectiveConfig:
@@ -49,12 +57,16 @@ class ObjectiveConfig:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ConfigError(f"objective.name is {_shown(self.name)}; it must be a text")
         known = objective_options(self.name)
-        for option in self.options:
+        for option, value in self.options.items():
             if option not in known:
-                raise ConfigError(
-                    f"unknown setting objective.{option} for {self.name}{did_you_mean(option, known)}"
-                )
+                near = did_you_mean(option, known)
+                raise ConfigError(f"unknown setting objective.{option} for {self.name}{near}")
+            kind = type(known[option])
+            if kind in (int, float, bool, str) and not _fits(value, kind):
+                raise ConfigError(f"objective.{option} is {_shown(value)}; it must be {_in_words(kind)}")
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,7 @@ class RunConfig:
                 raise ConfigError(f"{table} is not a table; write [{table}] and its settings below")
         objective = dict(tables.get("objective", {}))
         name = objective.pop("name", "cross_entropy")
-        defaults = objective_options(name)
+        defaults = objective_options(name) if isinstance(name, str) else {}
         options = {
             key: value for key, value in objective.items() if key not in defaults or value != defaults[key]
         }
@@ -112,7 +124,7 @@ def read_config(path: str | Path | None, changes: Sequence[str] = ()) -> RunConf
     tables: dict[str, dict[str, Any]] = {}
     if path is not None:
         try:
-            tables = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
         except FileNotFoundError:
             raise ConfigError(f"{path} does not exist") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -126,10 +138,15 @@ def read_config(path: str | Path | None, changes: Sequence[str] = ()) -> RunConf
             )
         if not isinstance(tables.setdefault(table, {}), dict):
             raise ConfigError(f"{table} is not a table; write [{table}] and its settings below")
-        if table == "objective" and key == "name":
+        value = _value(text.strip())
+        if table == "objective" and key == "name" and value != tables[table].get("name", "cross_entropy"):
             tables[table] = {}  # another objective has other options
-        tables[table][key] = _value(text.strip())
+        tables[table][key] = value
     return RunConfig.from_dict(tables)
+
+
+# Settings that do not change what a run ends with.
+_HARMLESS = {("train", "checkpoint_seconds")}
 
 
 def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -138,7 +155,7 @@ def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mappi
     for table in dict.fromkeys([*before, *now]):
         old, new = before.get(table, {}), now.get(table, {})
         for key in dict.fromkeys([*old, *new]):
-            if old.get(key) != new.get(key):
+            if old.get(key) != new.get(key) and (table, key) not in _HARMLESS:
                 found.append(f"{table}.{key} was {old.get(key)} and is {new.get(key)}")
     return found
 
@@ -150,8 +167,12 @@ def _build(kind: Any, table: str, values: Mapping[str, Any]) -> Any:
         if key not in known:
             raise ConfigError(f"unknown setting {table}.{key}{did_you_mean(key, known)}")
         if not _fits(value, hints[key]):
-            raise ConfigError(f"{table}.{key} is {json.dumps(value)}; it must be {_in_words(hints[key])}")
+            raise ConfigError(f"{table}.{key} is {_shown(value)}; it must be {_in_words(hints[key])}")
     return kind(**values)
+
+
+def _shown(value: object) -> str:
+    return json.dumps(value, default=str)
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:

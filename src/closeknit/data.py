@@ -88,11 +88,19 @@ class Columns:
 
 
 def from_python(
-    texts: Sequence[object], labels: Sequence[object] | None = None, *, name: str = "data"
+    texts: Sequence[object],
+    labels: Sequence[object] | None = None,
+    *,
+    name: str = "data",
+    empty: str = "error",
 ) -> Examples:
     """Examples from a list of strings, or of (first, second) pairs, and optional class names."""
-    if isinstance(texts, str):
-        raise DataError("texts is one string; give a list of strings")
+    if isinstance(texts, str | bytes):
+        raise DataError(f"{name} is one string; give a list of strings")
+    if texts is None or isinstance(texts, set | frozenset | dict) or hasattr(texts, "columns"):
+        raise DataError(
+            f"{name} is a {type(texts).__name__}; give a list of strings, or one column of a table"
+        )
     rows = list(texts)
     if not rows:
         raise DataError(f"{name} is empty: there is no text")
@@ -114,7 +122,7 @@ def from_python(
         if len(named) != len(rows):
             raise DataError(f"{name} has {len(rows)} texts and {len(named)} labels")
         columns["label"] = named
-    return build(columns, Columns(), name)
+    return build(columns, Columns(empty=empty), name)
 
 
 # ---------------------------------------------------------------- files
@@ -135,7 +143,7 @@ def read_file(path: str | Path, columns: Columns | None = None, *, labelled: boo
     elif suffix in (".jsonl", ".ndjson"):
         table = _jsonl(_decode(path), path)
     elif suffix in (".txt", ""):
-        table = {"text": _decode(path).splitlines()}
+        table = {"text": lines_of(path.read_bytes(), str(path))}
     else:
         raise DataError(f"{path}: cannot read {suffix} files; use .csv, .tsv, .jsonl, .parquet or .txt")
     if not table or not next(iter(table.values())):
@@ -163,19 +171,33 @@ def read_folder(folder: str | Path, columns: Columns | None = None, *, name: str
             f"{folder} has no data files: expected train, validation, test or all with one of "
             f"{', '.join(SUFFIXES)}; it holds {', '.join(held) or 'nothing'}"
         )
+    for part in PARTS:
+        several = [f"{part}{suffix}" for suffix in SUFFIXES if (folder / f"{part}{suffix}").exists()]
+        if len(several) > 1:
+            raise DataError(f"{folder} holds {' and '.join(several)}; keep one of them")
     parts = {part: read_file(path, columns) for part, path in found.items()}
     return DataSet(name or folder.resolve().name, parts)
 
 
 def _decode(path: Path) -> str:
-    raw = path.read_bytes()
+    return decode(path.read_bytes(), str(path))
+
+
+def decode(raw: bytes, where: str) -> str:
+    """UTF-8 text, a byte order mark left out; else the line that is not."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
         raise DataError(
-            f"{path}, line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
+            f"{where}, line {line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the text as UTF-8"
         ) from None
+
+
+def lines_of(raw: bytes, where: str) -> list[str]:
+    """A text a line; only line feeds part lines, as other tools count them."""
+    lines = decode(raw, where).replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines and not lines[-1] else lines
 
 
 def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
@@ -186,6 +208,9 @@ def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
         if header is None:
             return {}
         table: dict[str, list[Any]] = {name: [] for name in header}
+        if len(table) < len(header):
+            twice = next(name for name in header if header.count(name) > 1)
+            raise DataError(f"{path}: the column {twice} occurs twice")
         for row in reader:
             if not row:
                 continue
@@ -233,7 +258,8 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
 def _nearby(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (nor does the folder {path.parent})"
-    return did_you_mean(path.name, [p.name for p in path.parent.iterdir()]) if path.name else ""
+    near = did_you_mean(path.name, [p.name for p in path.parent.iterdir()]) if path.name else ""
+    return near if "did you mean" in near else ""
 
 
 def pick_columns(
@@ -274,8 +300,8 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
         blank += [i for i, value in enumerate(values) if not value.strip()]
     if blank and options.empty == "error":
         raise DataError(
-            f"{name}: empty text in {_rows(sorted(set(blank)))}; "
-            "mend them, or leave them out with data.empty=drop"
+            f"{name}: empty text in {_rows(sorted(set(blank)))}; mend them, or leave them out"
+            " (on the command line: --set data.empty=drop)"
         )
     labels = columns.get("label")
     if labels is not None:
@@ -373,7 +399,10 @@ def _stratified(labels: Sequence[str], n: int, seed: int, spare: int = 0) -> Row
     groups = _shuffled_groups(labels, seed)
     room = np.array([max(len(rows) - spare, 0) for rows in groups])
     if n > room.sum():
-        raise DataError(f"{n} rows cannot be held out of {len(labels)} with {len(groups)} classes")
+        raise DataError(
+            f"{n} of {len(labels)} rows in {len(groups)} classes cannot be held out without emptying a class; "
+            "give more rows, or hold none out (data.test=0, train.validation=0)"
+        )
     wanted = np.array([len(rows) for rows in groups]) * n / len(labels)
     take = np.minimum(np.floor(wanted).astype(int), room)
     order = np.argsort(-(wanted - take), kind="stable")

@@ -64,7 +64,7 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
     (out / "table.md").write_text(f"{table}\n\n{words}\n", encoding="utf-8")
 
     say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
-    before_encoder, tokeniser = load_encoder(encoder, max_length=MAX_LENGTH)
+    before_encoder, tokeniser = load_encoder(encoder, max_length=MAX_LENGTH, vocabulary=training)
     before = outputs(before_encoder, None, tokeniser(test))[1]
     fit = Fit(training, configs[OBJECTIVES[1]])
     for _ in follow(fit, OBJECTIVES[1]):

@@ -65,13 +65,10 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         self, X: Texts, y: Sequence[Any], validation: tuple[Texts, Sequence[Any]] | None = None
     ) -> TextClassifier:
         """Learn from texts and their labels; with a validation part the best epoch is kept."""
-        labels = np.asarray(y)
-        self._check_labels(labels, len(X))
+        X = _listed(X)
+        labels, kind = _labels(y, 0 if X is None else len(X))
         classes = np.unique(labels)
         names = [str(name) for name in classes.tolist()]
-        kind = (
-            "bool" if classes.dtype == bool else "int" if np.issubdtype(classes.dtype, np.integer) else "str"
-        )
         held_out = None
         if validation is not None:
             held_out = from_python(
@@ -87,7 +84,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         return self
 
     def _config(self) -> RunConfig:
-        train = {
+        train: dict[str, Any] = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
             "lr": self.learning_rate,
@@ -102,29 +99,15 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         }
         if not isinstance(self.random_state, int | np.integer):
             raise ConfigError(f"random_state is {self.random_state}; it must be a whole number")
-        train["seed"] = int(train["seed"])
+        objective = {"name": self.objective, **(self.objective_options or {})}
+        tables = {"encoder": encoder, "objective": objective, "train": train}
         return RunConfig.from_dict(
-            {
-                "encoder": encoder,
-                "objective": {"name": self.objective, **(self.objective_options or {})},
-                "train": train,
-            }
+            {table: {key: _plain(value) for key, value in own.items()} for table, own in tables.items()}
         )
-
-    @staticmethod
-    def _check_labels(labels: npt.NDArray[Any], rows: int) -> None:
-        if labels.ndim != 1 or len(labels) != rows:
-            raise DataError(
-                f"there are {rows} texts, but labels of shape {labels.shape}; give one label a text"
-            )
-        if rows and np.issubdtype(labels.dtype, np.floating):
-            raise DataError("labels are fractional numbers; give class names or whole numbers")
-        if labels.dtype == object and any(label is None for label in labels):
-            raise DataError("some labels are None")
 
     def _outputs(self, X: Texts) -> tuple[Floats, Floats]:
         check_is_fitted(self, "model_")
-        return self.model_.outputs(from_python(X, name="texts"))
+        return self.model_.outputs(from_python(_listed(X), name="the texts"))
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:
         """The most probable class of each text."""
@@ -188,6 +171,38 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         return tags
+
+
+def _plain(value: Any) -> Any:
+    """Settings as a run file would hold them: no NumPy numbers or arrays, no paths."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return str(value) if isinstance(value, Path) else value
+
+
+def _listed(texts: Any) -> Any:
+    """Iterators are read once, here; what has a length is left as it is."""
+    return texts if hasattr(texts, "__len__") or texts is None else list(texts)
+
+
+def _labels(y: Any, rows: int) -> tuple[npt.NDArray[Any], str]:
+    """One array of labels, all of one kind, and that kind's name."""
+    values = [value.item() if isinstance(value, np.generic) else value for value in _listed(y)]
+    if len(values) != rows:
+        raise DataError(f"there are {rows} texts, but {len(values)} labels; give one label a text")
+    kinds = {type(value) for value in values}
+    if any(value is None or (isinstance(value, float) and value != value) for value in values):
+        raise DataError("some labels are missing (None or NaN)")
+    if float in kinds:
+        raise DataError("labels are fractional numbers; give class names or whole numbers")
+    if not kinds <= {str, int, bool}:
+        kind = next(kind.__name__ for kind in kinds if kind not in (str, int, bool))
+        raise DataError(f"labels are of the kind {kind}; give class names or whole numbers")
+    if len(kinds) > 1:
+        raise DataError(
+            f"labels are of several kinds ({', '.join(sorted(k.__name__ for k in kinds))}); give one kind"
+        )
+    return np.array(values), next(iter(kinds)).__name__ if kinds else "str"
 
 
 def _beyond(

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -54,6 +54,7 @@ class Fit:
         world: World | None = None,
     ) -> None:
         self.config, self.folder, self.resume = config, folder, resume
+        self.lock: IO[str] | None = None  # held by whoever gave the folder
         self.world = world or this_world()
         check_classes(examples)
         options, seed = config.train, config.train.seed
@@ -256,6 +257,8 @@ class Fit:
         """Remove the checkpoints of a run that is finished and saved."""
         if self.folder is not None and self.world.main:
             shutil.rmtree(self.folder, ignore_errors=True)
+            if self.lock is not None:
+                self.lock.close()
 
 
 def fit_model(examples: Examples, config: RunConfig, **options: Any) -> Model:

@@ -196,8 +196,15 @@ def read_views(
         elif name.endswith("tokens"):
             chosen = _chosen_tokens(encoded, name)  # (R, T)
             owner = chosen.nonzero()[:, 0]  # (n,) the row each token belongs to
-            views[name] = View(encoded.hidden[chosen], y[owner])
+            views[name] = View(_products(encoded.hidden[chosen]), y[owner])
     return {name: views[name] for name in asked}
+
+
+def _products(z: Tensor) -> Tensor:
+    """Tokens in the precision that products have here: under autocast on a GPU, half."""
+    if z.is_cuda and torch.is_autocast_enabled("cuda"):
+        return z.to(torch.get_autocast_dtype("cuda"))
+    return z
 
 
 def _chosen_tokens(encoded: Encoded, view: str) -> Tensor:

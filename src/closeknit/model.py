@@ -26,7 +26,7 @@ from .checkpoint import no_space_explained, read_json, read_tensors, write_json,
 from .config import RunConfig
 from .data import Examples
 from .encoder import Encoder, load_pretrained, merged_trunk
-from .errors import DataError, ModelError, did_you_mean
+from .errors import ConfigError, DataError, ModelError, did_you_mean
 from .evaluation import Floats, outputs
 from .heads import SHAPES, Classifier, NearestCentroid, NearestRows, build_heads
 from .metrics import classification_scores
@@ -54,12 +54,20 @@ class Model:
     metrics: dict[str, Any] = field(default_factory=dict)
 
     def tokens(self, examples: Examples) -> Tokens:
-        if self.paired != (examples.pairs is not None):
-            has, needs = (
-                ("pairs of texts", "single texts") if examples.pairs else ("single texts", "pairs of texts")
-            )
-            raise DataError(f"{examples.name} holds {has}; this model takes {needs}")
+        self._check_paired(examples)
         return self.tokeniser(examples)
+
+    def check(self, examples: Examples) -> None:
+        """Refuse examples that this model could not be scored on."""
+        label_numbers(examples, self.labels)
+        self._check_paired(examples)
+
+    def _check_paired(self, examples: Examples) -> None:
+        if self.paired != (examples.pairs is not None):
+            kinds = ("single texts", "pairs of texts")
+            raise DataError(
+                f"{examples.name} holds {kinds[not self.paired]}; this model takes {kinds[self.paired]}"
+            )
 
     def outputs(self, examples: Examples) -> tuple[Floats, Floats]:
         """(logits (R, C), pooled vectors (R, H))."""
@@ -74,7 +82,13 @@ class Model:
     def save(self, folder: str | Path) -> None:
         """Write the model folder; `closeknit.json` comes last, so a folder that has it is whole."""
         folder = Path(folder)
+        if folder.exists() and not folder.is_dir():
+            raise ModelError(f"{folder} is a file; name a folder")
+        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        if held and MAIN not in held and held != {"checkpoints"}:
+            raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
         folder.mkdir(parents=True, exist_ok=True)
+        old = _written_before(folder)
         unfinished = folder / "unfinished-model"
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir()
@@ -82,11 +96,11 @@ class Model:
             try:
                 self._write(unfinished)
                 (folder / MAIN).unlink(missing_ok=True)
+                for name in old:  # nothing of another model may stay beside the new one
+                    _remove(folder / name)
                 for item in sorted(unfinished.iterdir(), key=lambda path: path.name == MAIN):
-                    target = folder / item.name
-                    if target.is_dir():
-                        shutil.rmtree(target)
-                    item.replace(target)
+                    _remove(folder / item.name)
+                    item.replace(folder / item.name)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -119,6 +133,9 @@ class Model:
             "encoder": encoder,
             "run": self.config.to_dict(),
             "versions": versions(),
+            "files": {
+                str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()
+            },
         }
         (folder / "README.md").write_text(model_card(facts, self.metrics), encoding="utf-8")
         write_json(folder / MAIN, facts)
@@ -127,14 +144,23 @@ class Model:
     def load(cls, folder: str | Path, *, device: str | None = None) -> Model:
         """The model of a folder; says what is wrong with one that is damaged or does not fit together."""
         folder = Path(folder)
-        facts = _read_facts(folder)
+        facts = read_facts(folder)
         try:
-            labels, kind = [str(label) for label in facts["labels"]], facts["encoder"]
+            labels, kind, paired, label_type = (
+                facts["labels"],
+                facts["encoder"],
+                facts["paired"],
+                facts["label_type"],
+            )
+            if not isinstance(labels, list) or len(set(labels)) != len(labels):
+                raise ModelError(f"{folder / MAIN} is damaged: labels is not a list of different names")
             config = RunConfig.from_dict(facts["run"])
             encoder, tokeniser = _load_encoder(folder, kind, config.encoder.max_length)
             heads = _build_heads(encoder, len(labels), facts["heads"])
-        except (KeyError, TypeError) as error:
-            raise ModelError(f"{folder / MAIN} is damaged: {error} is missing or of another kind") from None
+        except ConfigError as error:
+            raise ModelError(f"{folder / MAIN}: {error}") from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
         _fill(heads, read_tensors(folder / HEADS), folder / HEADS)
         objective = read_tensors(folder / OBJECTIVE) if (folder / OBJECTIVE).exists() else {}
         metrics = read_json(folder / METRICS)
@@ -144,12 +170,15 @@ class Model:
             tokeniser,
             labels,
             config,
-            facts["paired"],
-            facts["label_type"],
+            paired,
+            label_type,
             objective,
             metrics,
         )
-        return model.to(device or best_device())
+        device = device or best_device()
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise ModelError(f"device {device} was asked for, but there is no GPU here")
+        return model.to(device)
 
     def to(self, device: str) -> Model:
         self.encoder.to(device).eval()
@@ -222,7 +251,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _read_facts(folder: Path) -> dict[str, Any]:
+def read_facts(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise ModelError(
             f"{folder} does not exist" if not folder.exists() else f"{folder} is a file, not a model folder"
@@ -240,6 +269,12 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         raise ModelError(
             f"{folder} has format {facts.get('format')}; this version of Closeknit reads format {FORMAT}"
         )
+    for name, size in facts.get("files", {}).items():
+        path = folder / name
+        if not path.exists():
+            raise ModelError(f"{path} is missing")
+        if path.stat().st_size != size and path.suffix != ".toml":
+            raise ModelError(f"{path} is damaged or cut short: {path.stat().st_size} bytes instead of {size}")
     return facts
 
 
@@ -248,13 +283,43 @@ def _load_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[
         cnn = TextCNN.from_dict(kind["textcnn"])
         _fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
         return Encoder(cnn, kind["pooling"], "textcnn"), WordTokeniser.load(folder, max_length)
-    read_tensors(folder / WEIGHTS)  # a missing or damaged file is named before transformers is asked
+    tensors = read_tensors(
+        folder / WEIGHTS
+    )  # a missing or damaged file is named before transformers is asked
     trunk, tokenizer = load_pretrained(folder)
+    _check_no_more(trunk, tensors, folder / WEIGHTS)
     if trunk.config.model_type != kind["model_type"]:
         raise ModelError(
             f"{folder}: config.json says {trunk.config.model_type}, {MAIN} says {kind['model_type']}"
         )
     return Encoder(trunk, kind["pooling"], kind["name"]), PretrainedTokeniser(tokenizer, max_length)
+
+
+def _check_no_more(trunk: Any, tensors: dict[str, Tensor], path: Path) -> None:
+    """Refuse weights for layers that the configuration does not have."""
+    prefix = f"{trunk.base_model_prefix}."
+    known = {*trunk.state_dict(), "pooler.dense.weight", "pooler.dense.bias", "pooler.weight", "pooler.bias"}
+    shape = SHAPES.get(trunk.config.model_type)
+    heads = tuple(name for name in (shape.dense, shape.out, shape.norm) if name) if shape else ()
+    spare = [key for key in tensors if key.removeprefix(prefix) not in known and not key.startswith(heads)]
+    if spare:
+        raise ModelError(f"{path}: the weights do not match config.json; it has no place for {spare[0]}")
+
+
+def _written_before(folder: Path) -> list[str]:
+    """The files and folders of the model that is in a folder, by its own list."""
+    try:
+        files = read_facts(folder).get("files", {})
+    except ModelError:
+        return []
+    return sorted({name.split("/")[0] for name in files} | {"README.md"})
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

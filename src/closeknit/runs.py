@@ -9,15 +9,15 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 from . import catalogue
 from .checkpoint import no_space_explained, read_json, write_json
 from .config import RunConfig, differences
 from .data import DataSet, Examples, Fingerprint, split
-from .errors import ConfigError, Stopped
+from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
-from .model import MAIN, METRICS
+from .model import MAIN, METRICS, read_facts
 from .processes import this_world, wait_for_all
 from .progress import follow, say
 
@@ -56,8 +56,6 @@ def train_in_folder(
             "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
         )
     world = this_world()
-    if world.main and resume and (out / MAIN).exists():
-        return _finished(out, config)
     if world.main:
         check_folder(out, resume=resume, overwrite=overwrite)
     parts = parts_of(catalogue.load(source, config.data), config)
@@ -66,14 +64,19 @@ def train_in_folder(
         "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
     }
     states = out / STATES
+    if resume and (out / MAIN).exists() and not (states / RUN).exists():
+        return _finished(out, identity)
     if world.main and resume:
         _check_same_run(states, identity)
     fit = Fit(parts.train, config, validation=parts.validation, folder=states, resume=resume, world=world)
+    if parts.test is not None:
+        fit.model.check(parts.test)
     if world.main:
-        if overwrite and out.exists():
-            shutil.rmtree(out)
+        if overwrite:  # the old model stays until the new one takes its place
+            shutil.rmtree(states, ignore_errors=True)
         with no_space_explained(out):
             states.mkdir(parents=True, exist_ok=True)
+            fit.lock = lock_folder(states)
             write_json(states / RUN, identity)
     wait_for_all(world)
     with _StopSignals() as signals:
@@ -84,6 +87,9 @@ def train_in_folder(
                     f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
                 )
     model = fit.model
+    if fit.training.number < fit.steps and world.main:
+        say(f"stopped early after {fit.patience} evaluations without gain; the best epoch is kept")
+    model.metrics["data"] = identity["data"]
     if parts.test is not None:
         model.metrics["test"] = model.evaluate(parts.test)
     model.metrics["rows"] = fit.rows
@@ -100,21 +106,22 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder with --out")
     held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
-    if not held or resume:
+    if not held:
         return
-    if not overwrite:
-        raise ConfigError(f"{out} exists already; --resume goes on with it, --overwrite replaces it")
     if MAIN not in held and STATES not in held:
         raise ConfigError(
-            f"{out} holds {held[0]} and is no model folder; it is not overwritten. Name another with --out"
+            f"{out} holds {held[0]} and is no model folder; it is left alone. Name another with --out"
         )
+    if not (resume or overwrite):
+        raise ConfigError(f"{out} exists already; --resume goes on with it, --overwrite replaces it")
 
 
-def _finished(out: Path, config: RunConfig) -> dict[str, Any]:
-    model = read_json(out / MAIN)
-    _refuse_changes(differences(model["run"], config.to_dict()))
-    say(f"the run in {out} is finished already")
+def _finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
+    facts = read_facts(out)
     metrics: dict[str, Any] = read_json(out / METRICS)
+    before = {"run": facts.get("run", {}), "data": metrics.get("data", identity["data"])}
+    _refuse_changes(before, identity)
+    say(f"the run in {out} is finished already")
     return metrics
 
 
@@ -123,19 +130,39 @@ def _check_same_run(states: Path, identity: Mapping[str, Any]) -> None:
         say(f"nothing to resume in {states.parent}; starting from the beginning")
         return
     before = read_json(states / RUN)
-    _refuse_changes(differences(before["run"], identity["run"]))
-    if before["data"] != identity["data"]:
-        raise ConfigError(
-            f"--resume with other data: the run began with {before['data']['rows']} rows, now there are "
-            f"{identity['data']['rows']}, or their texts or labels changed; use the same data, or --overwrite"
-        )
+    if not isinstance(before, dict) or not {"run", "data"} <= before.keys():
+        raise ModelError(f"{states / RUN} is damaged; begin again with --overwrite")
+    _refuse_changes(before, identity)
 
 
-def _refuse_changes(changes: list[str]) -> None:
+def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    changes = differences(before["run"], now["run"])
     if changes:
         raise ConfigError(
             f"--resume with another configuration: {'; '.join(changes)}. Use the same, or --overwrite"
         )
+    if before["data"] != now["data"]:
+        raise ConfigError(
+            f"--resume with other data: the run began with {before['data'].get('rows')} rows, now there are "
+            f"{now['data']['rows']}, or their texts or labels changed; use the same data, or --overwrite"
+        )
+
+
+def lock_folder(folder: Path) -> IO[str] | None:
+    """Hold a folder for this run as long as the returned file is open; refuse one that is held."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return None
+    handle = (folder / "lock").open("w")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise ConfigError(
+            f"another run is using {folder.parent}; wait for it, or name another folder"
+        ) from None
+    return handle
 
 
 class _StopSignals:

@@ -165,7 +165,10 @@ class WordTokeniser:
 
     @classmethod
     def load(cls, folder: Path, max_length: int) -> WordTokeniser:
-        return cls(json.loads((folder / cls.FILE).read_text(encoding="utf-8")), max_length)
+        try:
+            return cls(json.loads((folder / cls.FILE).read_text(encoding="utf-8")), max_length)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"{folder / cls.FILE} is missing or damaged ({error})") from None
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
