@@ -102,7 +102,7 @@ def batch(name: str) -> Callable[[str, str], Work]:
 
         own = torch.arange(256, device=device).repeat(2)
         if name == "MultipleNegatives":
-            from sentence_transformers.losses import MultipleNegativesRankingLoss
+            from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
             ranking: Any = MultipleNegativesRankingLoss(nn.Identity(), scale=20.0)
             return ranking, lambda: ranking.compute_loss_from_embeddings([views[0], views[1]], None), [z]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Similarities held at once: 4 MiB in float32 on a CPU, 32 MiB in bf16 on a GPU.
-CPU_ELEMENTS, GPU_ELEMENTS = 2**20, 2**24
+# Similarities held at once: 4 MiB in float32 on a CPU, 64 MiB in bf16 on a GPU.
+CPU_ELEMENTS, GPU_ELEMENTS = 2**20, 2**25
 
 
 def soft_maximum(z: Tensor, w: Tensor, gamma: float) -> Tensor:
@@ -54,14 +54,15 @@ class _SoftMaximum(torch.autograd.Function):
         rows, row_length, centers, center_length, scores, log_sum = ctx.saved_tensors
         gradient = gradients[0].contiguous()  # (R, C)
         C, K, _ = ctx.shape
-        grad_rows = torch.empty(rows.shape, dtype=scores.dtype, device=rows.device)  # (R, D)
+        grad_rows = torch.zeros(rows.shape, dtype=scores.dtype, device=rows.device)  # (R, D)
         grad_centers = torch.zeros(centers.shape, dtype=scores.dtype, device=rows.device)  # (C K, D)
         for chunk in _chunks(rows, C * K):
             near = (rows[chunk] @ centers.T).view(-1, C, K)  # (r, C, K)
             _slope(near, ctx.gamma, scores[chunk], log_sum[chunk], gradient[chunk])  # in place
             slope = near.flatten(1)  # (r, C K)
-            grad_rows[chunk] = slope @ centers
-            grad_centers = _add_product(grad_centers, slope.T, rows[chunk])
+            _product(slope, centers, grad_rows[chunk])
+            _product(slope.T, rows[chunk], grad_centers, add=True)
+        del near, slope
         z_type, w_type = ctx.dtypes
         grad_z = _through_unit(grad_rows, rows, row_length).to(z_type)
         grad_w = _through_unit(grad_centers, centers, center_length).to(w_type)
@@ -78,27 +79,32 @@ def _through_unit(gradient: Tensor, unit: Tensor, length: Tensor) -> Tensor:
     """The gradient before the scaling to length 1, from the one after it; none for a row of zeros."""
     smallest = torch.finfo(length.dtype).tiny
     shrink = torch.where(length > smallest, 1.0 / length.clamp_min(smallest), 0.0)
-    for start in range(0, len(gradient), 4096):  # in place, some rows at a time
-        part = slice(start, start + 4096)
+    step = 16384 if gradient.is_cuda else 1024
+    for start in range(0, len(gradient), step):  # in place, some rows at a time
+        part = slice(start, start + step)
         own, exact = gradient[part], unit[part].to(gradient.dtype)
         own.addcmul_((own * exact).sum(1, keepdim=True), exact, value=-1.0).mul_(shrink[part])
     return gradient
 
 
 def _chunks(rows: Tensor, centers: int) -> list[slice]:
-    height = max(1, (GPU_ELEMENTS if rows.is_cuda else CPU_ELEMENTS) // centers)
+    most = GPU_ELEMENTS if rows.is_cuda else CPU_ELEMENTS
+    height = max(1, most * 2 // (centers * rows.element_size()) if rows.is_cuda else most // centers)
     return [slice(start, start + height) for start in range(0, len(rows), height)]
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """total + a @ b, with the sum in total's precision."""
-    if a.dtype == total.dtype:
-        return total.addmm_(a, b)
-    try:
-        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)  # type: ignore[call-overload]
-        return total
-    except (TypeError, RuntimeError):  # torch before 2.8
-        return total.add_(a @ b)
+def _product(a: Tensor, b: Tensor, out: Tensor, add: bool = False) -> None:
+    """a @ b into out, or added to it, summed in out's precision."""
+    if a.dtype == out.dtype:
+        torch.addmm(out, a, b, beta=float(add), out=out)
+    elif _SUMS_IN_FLOAT32:
+        torch.addmm(out, a, b, out_dtype=out.dtype, beta=float(add), out=out)  # type: ignore[call-overload]
+    else:
+        out.mul_(float(add)).add_(a @ b)
+
+
+# torch learnt in 2.8 to multiply halves and keep their sum in float32
+_SUMS_IN_FLOAT32 = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 8)
 
 
 def _reduce(near: Tensor, gamma: float, scores: Tensor, log_sum: Tensor) -> None:

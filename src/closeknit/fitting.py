@@ -116,7 +116,7 @@ class Fit:
         options, lengths = self.config.train, self.tokens.lengths
         k = options.positives
         if k is None:
-            k = 4 if objective.needs_positives and objective.copies == 1 else 0
+            k = 2 if objective.needs_positives and objective.copies == 1 else 0
         if k == 0:
             return length_grouped(lengths, options.batch_size, options.seed)
         alone = rows_without_positive(self.y)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Triplets looked at at once, in elements, whatever the number of rows.
-CHUNK_ELEMENTS = 2**23
-
 
 def unit(x: Tensor) -> Tensor:
     """Rows divided by their L2 norm; a row of zeros stays zero and takes no gradient."""

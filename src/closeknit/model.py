@@ -21,6 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from . import __version__
 from .card import model_card
 from .checkpoint import no_space_explained, read_json, read_tensors, write_json, write_tensors
 from .config import RunConfig
@@ -234,9 +235,8 @@ def label_numbers(examples: Examples, labels: Sequence[str]) -> npt.NDArray[np.i
 
 def versions() -> dict[str, str]:
     """What this was made with."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "closeknit": __version__}
     for package in (
-        "closeknit",
         "torch",
         "transformers",
         "tokenizers",

@@ -43,7 +43,7 @@ def k_per_class(
     batch_size: int,
     seed: int,
     *,
-    k: int = 4,
+    k: int = 2,
     pool: int = 8,
 ) -> Plan:
     """Shuffled batches in which every row meets at least one other row of its class, where it has any.

@@ -51,7 +51,7 @@ class TrainConfig:
         None  # stop after so many evaluations without gain; 0: never; None: as the objective says
     )
     positives: int | None = (
-        None  # rows of a class that meet in a batch; None: 4 where the objective needs them
+        None  # rows of a class that meet in a batch; None: 2 where the objective needs them
     )
     metric: str = "weighted_f1"  # what the best state is chosen by
     deterministic: bool = True  # the same bits for the same seed on a GPU too

@@ -206,7 +206,7 @@ def _triplet(
 
 
 def _supcon(dim: int, classes: int, labels: Sequence[str] | None, *, temperature: float = 0.3) -> Metric:
-    """Supervised contrast on the pooled vector (Gunel et al.), with some cross-entropy on the logits.
+    """Cross-entropy on the logits plus supervised contrast on the pooled vector (Gunel et al.).
 
     temperature: sharpness of the contrast; 0.1 to 0.7
     """
@@ -390,7 +390,7 @@ OBJECTIVES: dict[str, Build] = {
     "proxy_nca": named("proxy_nca", 0.9, _proxy_nca),
     "contrastive": named("contrastive", 0.9, _contrastive),
     "triplet": named("triplet", 0.9, _triplet),
-    "supcon": named("supcon", 0.1, _supcon),
+    "supcon": named("supcon", 0.5, _supcon),
     "lcl": named("label_aware", 0.5, _lcl),
     "clld": named("label_distance", 0.5, _clld),
     "joint": joint,

@@ -33,7 +33,8 @@ class ProxyNCA(nn.Module):
         w = unit(self.proxies.to(z.dtype))  # (C, D)
         if len(y) == 0:
             return z.sum() * 0.0 + w.sum() * 0.0
-        square = (unit(z).square().sum(1, keepdim=True) + 1.0 - 2.0 * unit(z) @ w.T).clamp_min(0.0)  # (R, C)
+        u = unit(z)  # (R, D)
+        square = (u.square().sum(1, keepdim=True) + 1.0 - 2.0 * u @ w.T).clamp_min(0.0)  # (R, C)
         d = self.scale * (square if self.squared else safe_sqrt(square))  # (R, C)
         own = F.one_hot(y, len(w)).bool()  # (R, C)
         return (d[own] + masked_log_sum_exp(-d, ~own)).mean()

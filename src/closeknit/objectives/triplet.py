@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .. import geometry
 from ..errors import ConfigError, did_you_mean
 from ..geometry import at_least_float32, masked_mean, same_label, squared_distances, unit
 from .checks import positive
@@ -52,29 +51,32 @@ class Triplet(nn.Module):
 
 
 class _Triplets(torch.autograd.Function):
-    """The mean over (anchor, positive, negative), some anchors at a time.
+    """The mean over (anchor, positive, negative) from the (R, R) distances alone.
 
-    The gradient with respect to the (R, R) distances only counts in how many triplets each takes
-    part, so the forward pass finds it as it goes; the (R, R, R) triplets are never all kept.
+    For an anchor and a positive, the negatives nearer than d + margin are a stretch of that anchor's
+    sorted negatives: their number is a search, their sum a difference of running sums. The gradient
+    of a distance is the number of triplets it takes part in, found the same way. No (R, R, R) exists.
     """
 
     @staticmethod
     def forward(ctx: Any, d: Tensor, same: Tensor, other: Tensor, margin: float, semi_hard: bool) -> Tensor:
-        R = len(d)
-        total, count, slope = d.new_zeros(()), 0, torch.zeros_like(d)
-        height = max(1, geometry.CHUNK_ELEMENTS // max(1, R * R))
-        for start in range(0, R, height):
-            rows = slice(start, start + height)
-            gap = d[rows, :, None] - d[rows, None, :] + margin  # (r, P, N)
-            chosen = same[rows, :, None] & other[rows, None, :]  # (r, P, N)
-            if semi_hard:
-                chosen &= (gap > 0) & (gap < margin)
-            active = chosen & (gap > 0)
-            total = total + torch.where(active, gap, 0.0).sum()
-            count += int(chosen.sum())
-            slope[rows] = active.sum(2).to(d) - active.sum(1).to(d)
-        ctx.save_for_backward(slope / max(count, 1))
-        return total / max(count, 1)
+        far = torch.where(other, d, torch.inf).sort(1).values  # (R, N) negatives of each anchor, then inf
+        near = torch.where(same, d, torch.inf).sort(1).values  # (R, P) positives
+        running = torch.where(far.isinf(), 0.0, far).double().cumsum(1)
+        running = torch.nn.functional.pad(running, (1, 0))  # (R, N + 1) sums of the nearest ones
+        reach = d + margin
+        last = torch.searchsorted(far, reach)  # (R, R) negatives below each positive's reach
+        first = torch.searchsorted(far, d, right=True) if semi_hard else torch.zeros_like(last)
+        first = torch.minimum(first, last)
+        sums = (last - first) * reach.double() - (running.gather(1, last) - running.gather(1, first))
+        total = torch.where(same, sums, 0.0).sum()
+        chosen = torch.where(same, last - first, 0).sum() if semi_hard else (same.sum(1) * other.sum(1)).sum()
+        upper = torch.searchsorted(near, d) if semi_hard else same.sum(1, keepdim=True)
+        lower = torch.searchsorted(near, d - margin, right=True)  # positives too near to count
+        slope = torch.where(same, last - first, 0) - torch.where(other, (upper - lower).clamp_min(0), 0)
+        count = chosen.clamp_min(1)
+        ctx.save_for_backward(slope.to(d.dtype) / count)
+        return (total / count).to(d.dtype)
 
     @staticmethod
     @once_differentiable
