@@ -56,13 +56,14 @@ class _SoftMaximum(torch.autograd.Function):
         C, K, _ = ctx.shape
         grad_rows = torch.zeros(rows.shape, dtype=scores.dtype, device=rows.device)  # (R, D)
         grad_centers = torch.zeros(centers.shape, dtype=scores.dtype, device=rows.device)  # (C K, D)
+        near = slope = rows
         for chunk in _chunks(rows, C * K):
             near = (rows[chunk] @ centers.T).view(-1, C, K)  # (r, C, K)
             _slope(near, ctx.gamma, scores[chunk], log_sum[chunk], gradient[chunk])  # in place
             slope = near.flatten(1)  # (r, C K)
             _product(slope, centers, grad_rows[chunk])
             _product(slope.T, rows[chunk], grad_centers, add=True)
-        del near, slope
+        del near, slope  # room for what follows
         z_type, w_type = ctx.dtypes
         grad_z = _through_unit(grad_rows, rows, row_length).to(z_type)
         grad_w = _through_unit(grad_centers, centers, center_length).to(w_type)

@@ -97,6 +97,8 @@ def train(
     folder = out or Path("runs") / f"{Path(data).resolve().name.partition('.')[0]}-{run.objective.name}"
     with _stoppable("stopped before the first step"):
         metrics = train_in_folder(data, run, folder, resume=resume, overwrite=overwrite)
+    if not metrics:  # not the first of several processes
+        return
     if json:
         _print_json({"model": str(folder), **metrics})
         return

@@ -99,6 +99,15 @@ def wait_for_all(world: World) -> None:
         torch.distributed.barrier()
 
 
+def leave(world: World) -> None:
+    """Wait for the others, then end what the processes share."""
+    if world.size > 1:
+        from accelerate import PartialState
+
+        wait_for_all(world)
+        PartialState().destroy_process_group()
+
+
 @contextlib.contextmanager
 def seeded(world: World, *numbers: int) -> Iterator[None]:
     """Torch's random numbers inside depend on these numbers and on nothing that came before.

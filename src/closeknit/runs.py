@@ -18,7 +18,7 @@ from .data import DataSet, Examples, Fingerprint, split
 from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
 from .model import MAIN, METRICS, read_facts
-from .processes import this_world, wait_for_all
+from .processes import leave, this_world, wait_for_all
 from .progress import follow, say
 
 STATES, RUN = "checkpoints", "run.json"
@@ -33,16 +33,17 @@ class Parts:
     test: Examples | None = None
 
 
-def parts_of(data: DataSet, config: RunConfig) -> Parts:
+def parts_of(data: DataSet, config: RunConfig, *, tell: bool = True) -> Parts:
     """The parts of a data set; where it has neither test nor validation, a share of its rows is held out."""
     training, validation, test = data.training, data.parts.get("validation"), data.parts.get("test")
     share = config.data.test
     if test is None and validation is None and share > 0:
         kept, held_out = split(training.required_labels, share, config.train.seed)
-        say(
-            f"{data.name} has no test part: {len(held_out)} of its {len(training)} rows are held out to score "
-            "the model (data.test=0 trains on all)"
-        )
+        if tell:
+            say(
+                f"{data.name} has no test part: {len(held_out)} of its {len(training)} rows are held out to score "
+                "the model (data.test=0 trains on all)"
+            )
         training, test = training.select(kept), training.select(held_out)
     return Parts(training, validation, test)
 
@@ -50,7 +51,10 @@ def parts_of(data: DataSet, config: RunConfig) -> Parts:
 def train_in_folder(
     source: str, config: RunConfig, out: Path, *, resume: bool = False, overwrite: bool = False
 ) -> dict[str, Any]:
-    """Train on a file, folder or catalogue name, save the model in `out`, and return its scores."""
+    """Train on a file, folder or catalogue name, save the model in `out`, and return its scores.
+
+    Of several processes only the first returns scores; the others return nothing.
+    """
     if resume and overwrite:
         raise ConfigError(
             "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
@@ -58,14 +62,14 @@ def train_in_folder(
     world = this_world()
     if world.main:
         check_folder(out, resume=resume, overwrite=overwrite)
-    parts = parts_of(catalogue.load(source, config.data), config)
+    parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
     identity = {
         "run": config.to_dict(),
         "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
     }
     states = out / STATES
     if resume and (out / MAIN).exists() and not (states / RUN).exists():
-        return _finished(out, identity)
+        return _finished(out, identity) if world.main else {}
     if world.main and resume:
         _check_same_run(states, identity)
     fit = Fit(parts.train, config, validation=parts.validation, folder=states, resume=resume, world=world)
@@ -97,8 +101,8 @@ def train_in_folder(
     if world.main:
         model.save(out)
         fit.forget_state()
-    wait_for_all(world)
-    return model.metrics
+    leave(world)
+    return model.metrics if world.main else {}
 
 
 def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
