@@ -89,6 +89,15 @@ def test_clld_encodes_every_text_twice_and_learns_its_distances(tiny, small):
     assert not torch.equal(fit.objective.objectives["label_distance"].distance, start)
 
 
+def test_clld_saves_a_picture_of_its_distances(tiny, small, tmp_path):
+    fit = Fit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], epochs=1))
+    run(fit)
+    fit.model.save(tmp_path / "model")
+    assert (tmp_path / "model" / "label-distance.png").stat().st_size > 5_000
+    assert torch.equal(Model.load(tmp_path / "model").objective["objectives.label_distance.distance"],
+                       fit.model.objective["objectives.label_distance.distance"])  # fmt: skip
+
+
 def test_clld_works_with_textcnn(tiny, small):
     fit = Fit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], "textcnn"))
     run(fit)

@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -418,7 +418,7 @@ class Fingerprint:
     """What identifies the rows of a run, so that a resumed one sees the same."""
 
     rows: int
-    digest: str = field(default="")
+    digest: str
 
     @staticmethod
     def of(*parts: Examples | None) -> Fingerprint:

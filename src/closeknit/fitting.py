@@ -57,9 +57,9 @@ class Fit:
         self.lock: IO[str] | None = None  # held by whoever gave the folder
         self.world = world or this_world()
         check_classes(examples)
-        options, seed = config.train, config.train.seed
+        options = config.train
         if validation is None and options.validation > 0:
-            kept, held_out = split(examples.required_labels, options.validation, seed)
+            kept, held_out = split(examples.required_labels, options.validation, options.seed)
             examples, validation = examples.select(kept), examples.select(held_out)
         if validation is None and (options.patience or options.evaluate_every):
             raise ConfigError(
@@ -67,39 +67,13 @@ class Fit:
                 "or set train.validation to the share of rows to hold out"
             )
         names = list(labels) if labels is not None else examples.classes
-        with seeded(self.world, seed, _ENCODER):
-            encoder, tokeniser = load_encoder(
-                config.encoder.name,
-                pooling=config.encoder.pooling,
-                max_length=config.encoder.max_length,
-                dropout=config.encoder.dropout,
-                lora_rank=config.encoder.lora_rank,
-                vocabulary=examples,
-            )
-        with seeded(self.world, seed, _OBJECTIVE):
-            counts = Counter(examples.required_labels)
-            objective = build_objective(
-                config.objective.name,
-                encoder.dim,
-                len(names),
-                config.objective.options,
-                labels=names,
-                counts=[counts[name] for name in names],
-            )
-        with seeded(self.world, seed, _HEADS):
-            heads = build_heads(encoder, len(names), objective.views)
-        if objective.classifier == "centroid":
-            heads["logits"] = NearestCentroid(encoder.dim, len(names))
-        elif objective.classifier == "knn":
-            heads["logits"] = NearestRows(encoder.dim, len(names), len(examples))
-        self.model = Model(encoder, heads, tokeniser, names, config, paired=examples.pairs is not None)
+        self.model, self.objective = new_model(examples, names, config, self.world)
         self.tokens, self.y = self.model.tokens(examples), label_numbers(examples, names)
         self.per_epoch = batches_per_epoch(len(examples), options.batch_size)
-        plan = self._plan(objective)
-        batch = batches_of(self.tokens, self.y, plan, self.per_epoch, self.world, copies=objective.copies)
-        task = Task("classify", batch, self.per_epoch, objective, heads)
-        self.training = train(encoder, [task], options, world=self.world)
-        self.objective = objective
+        copies = self.objective.copies
+        batch = batches_of(self.tokens, self.y, self._plan(), self.per_epoch, self.world, copies=copies)
+        task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
+        self.training = train(self.model.encoder, [task], options, world=self.world)
         self.rows = len(examples)
         self.validation = None
         if validation is not None:
@@ -108,15 +82,15 @@ class Fit:
         self.best_score, self.waited = -1.0, 0
         self.history: list[dict[str, Any]] = []
         self.epoch_loss = 0.0
-        self.patience = objective.patience if options.patience is None else options.patience
+        self.patience = self.objective.patience if options.patience is None else options.patience
         self._warn_of_idle_adaptation()
 
-    def _plan(self, objective: Joint) -> Plan:
+    def _plan(self) -> Plan:
         """Which rows meet: of similar length, and of the same class where the objective compares rows."""
         options, lengths = self.config.train, self.tokens.lengths
         k = options.positives
         if k is None:
-            k = 2 if objective.needs_positives and objective.copies == 1 else 0
+            k = 2 if self.objective.needs_positives and self.objective.copies == 1 else 0
         if k == 0:
             return length_grouped(lengths, options.batch_size, options.seed)
         alone = rows_without_positive(self.y)
@@ -259,6 +233,40 @@ class Fit:
             shutil.rmtree(self.folder, ignore_errors=True)
             if self.lock is not None:
                 self.lock.close()
+
+
+def new_model(examples: Examples, labels: list[str], config: RunConfig, world: World) -> tuple[Model, Joint]:
+    """An untrained classifier for these rows, and the objective that will train it.
+
+    Encoder, objective and heads draw from streams of their own: two objectives under one seed start
+    from the same classifier.
+    """
+    seed, counts = config.train.seed, Counter(examples.required_labels)
+    with seeded(world, seed, _ENCODER):
+        encoder, tokeniser = load_encoder(
+            config.encoder.name,
+            pooling=config.encoder.pooling,
+            max_length=config.encoder.max_length,
+            dropout=config.encoder.dropout,
+            lora_rank=config.encoder.lora_rank,
+            vocabulary=examples,
+        )
+    with seeded(world, seed, _OBJECTIVE):
+        objective = build_objective(
+            config.objective.name,
+            encoder.dim,
+            len(labels),
+            config.objective.options,
+            labels=labels,
+            counts=[counts[label] for label in labels],
+        )
+    with seeded(world, seed, _HEADS):
+        heads = build_heads(encoder, len(labels), objective.views)
+    if objective.classifier == "centroid":
+        heads["logits"] = NearestCentroid(encoder.dim, len(labels))
+    elif objective.classifier == "knn":
+        heads["logits"] = NearestRows(encoder.dim, len(labels), len(examples))
+    return Model(encoder, heads, tokeniser, labels, config, paired=examples.pairs is not None), objective
 
 
 def fit_model(examples: Examples, config: RunConfig, **options: Any) -> Model:

@@ -6,8 +6,8 @@ classifier where the architecture has one) and a sentence-transformers model. No
 
 from __future__ import annotations
 
+import contextlib
 import copy
-import dataclasses
 import platform
 import shutil
 from collections.abc import Sequence
@@ -27,11 +27,12 @@ from .checkpoint import no_space_explained, read_json, read_tensors, write_json,
 from .config import RunConfig
 from .data import Examples
 from .encoder import Encoder, load_pretrained, merged_trunk
-from .errors import ConfigError, DataError, ModelError, did_you_mean
+from .errors import ConfigError, DataError, MissingExtra, ModelError, did_you_mean
 from .evaluation import Floats, outputs
 from .heads import SHAPES, Classifier, NearestCentroid, NearestRows, build_heads
 from .metrics import classification_scores
 from .objectives import build_objective
+from .plots import distance_map
 from .textcnn import TextCNN
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
 
@@ -122,6 +123,7 @@ class Model:
         write_tensors(folder / HEADS, self.heads.state_dict())
         if self.objective:
             write_tensors(folder / OBJECTIVE, self.objective)
+            self._draw_distances(folder)
         (folder / RUN).write_text(self.config.to_toml(), encoding="utf-8")
         write_json(folder / METRICS, self.metrics)
         facts = {
@@ -140,6 +142,13 @@ class Model:
         }
         (folder / "README.md").write_text(model_card(facts, self.metrics), encoding="utf-8")
         write_json(folder / MAIN, facts)
+
+    def _draw_distances(self, folder: Path) -> None:
+        """A picture of learnt label distances, where there are any and pictures can be drawn."""
+        for key, value in self.objective.items():
+            if key.endswith(".distance"):
+                with contextlib.suppress(MissingExtra):
+                    distance_map(folder / "label-distance.png", value.numpy(), self.labels)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> Model:
@@ -421,7 +430,3 @@ def _write_sentence_transformers(folder: Path, model: Model, trunk: Any) -> None
     write_json(folder / "modules.json", modules)
     length = model.config.encoder.max_length
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
-
-
-def with_metrics(model: Model, **metrics: Any) -> Model:
-    return dataclasses.replace(model, metrics={**model.metrics, **metrics})

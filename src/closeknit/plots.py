@@ -91,3 +91,17 @@ def _flat_map(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         unit
     )
     return flat
+
+
+def distance_map(path: Path, distance: npt.NDArray[np.float32], labels: Sequence[str]) -> None:
+    """The label distances of CLLD as a heat map: dark are the classes that are held far apart."""
+    plt = pyplot()
+    side = min(20.0, 2.5 + 0.34 * len(labels))
+    figure, axes = plt.subplots(figsize=(side + 1.0, side), layout="constrained")
+    shown = axes.imshow(distance, cmap="Greys")
+    axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    figure.colorbar(shown, ax=axes, shrink=0.7, label="distance")
+    axes.set_title("label distance", fontsize=11)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
