@@ -125,6 +125,16 @@ def shared() -> Path:
     return folder
 
 
+def losses_of(fit, until: int | None = None) -> list[float]:
+    """Train, to the end or until a step, and tell the losses."""
+    losses = []
+    for step in fit:
+        losses.append(step.loss)
+        if step.number == until:
+            break
+    return losses
+
+
 class Done(NamedTuple):
     """What a command left: its exit code and its two streams."""
 

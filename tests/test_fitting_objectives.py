@@ -12,6 +12,7 @@ from closeknit.errors import ConfigError
 from closeknit.fitting import Fit
 from closeknit.model import Model
 from closeknit.objectives import OBJECTIVES
+from conftest import losses_of as run
 
 OPTIONS = {
     "joint": {
@@ -41,15 +42,6 @@ def config(tiny, objective, options, kind="bert", **train) -> RunConfig:
                       "checkpoint_seconds": 0.0, **train},
         }
     )  # fmt: skip
-
-
-def run(fit: Fit, until: int | None = None) -> list[float]:
-    losses = []
-    for step in fit:
-        losses.append(step.loss)
-        if step.number == until:
-            break
-    return losses
 
 
 @pytest.mark.parametrize(("objective", "options"), CASES, ids=IDS)

@@ -12,6 +12,7 @@ from closeknit.data import from_python
 from closeknit.errors import ConfigError, ModelError, TrainingError
 from closeknit.fitting import Fit, fit_model
 from closeknit.training import NotFinite, TrainConfig, rate_factor
+from conftest import losses_of as run
 
 
 def config(
@@ -31,15 +32,6 @@ def config(
 def weights(fit_or_training) -> dict[str, torch.Tensor]:
     training = getattr(fit_or_training, "training", fit_or_training)
     return {key: value.clone() for key, value in training.learners.state_dict().items()}
-
-
-def run(fit: Fit, until: int | None = None) -> list[float]:
-    losses = []
-    for step in fit:
-        losses.append(step.loss)
-        if step.number == until:
-            break
-    return losses
 
 
 def same(a, b) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -71,13 +71,25 @@ def write_json(path: Path, facts: Any) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
+    with _damage_explained(path):
         tensors: dict[str, Tensor] = load_file(path)
+    return tensors
+
+
+def tensor_names(path: Path) -> list[str]:
+    """What a file of tensors holds, from its header; a file that is cut short is refused all the same."""
+    with _damage_explained(path), safe_open(path, "pt") as file:
+        return list(file.keys())
+
+
+@contextlib.contextmanager
+def _damage_explained(path: Path) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError:
         raise ModelError(f"{path} is missing") from None
     except SafetensorError as error:
         raise ModelError(f"{path} is damaged or cut short ({error})") from None
-    return tensors
 
 
 def read_json(path: Path) -> Any:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from . import __version__
 from .card import model_card
-from .checkpoint import no_space_explained, read_json, read_tensors, write_json, write_tensors
+from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
 from .config import RunConfig
 from .data import Examples
 from .encoder import Encoder, load_pretrained, merged_trunk
@@ -292,11 +292,9 @@ def _load_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[
         cnn = TextCNN.from_dict(kind["textcnn"])
         _fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
         return Encoder(cnn, kind["pooling"], "textcnn"), WordTokeniser.load(folder, max_length)
-    tensors = read_tensors(
-        folder / WEIGHTS
-    )  # a missing or damaged file is named before transformers is asked
+    names = tensor_names(folder / WEIGHTS)  # a missing or damaged file is named before transformers is asked
     trunk, tokenizer = load_pretrained(folder)
-    _check_no_more(trunk, tensors, folder / WEIGHTS)
+    _check_no_more(trunk, names, folder / WEIGHTS)
     if trunk.config.model_type != kind["model_type"]:
         raise ModelError(
             f"{folder}: config.json says {trunk.config.model_type}, {MAIN} says {kind['model_type']}"
@@ -304,13 +302,13 @@ def _load_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[
     return Encoder(trunk, kind["pooling"], kind["name"]), PretrainedTokeniser(tokenizer, max_length)
 
 
-def _check_no_more(trunk: Any, tensors: dict[str, Tensor], path: Path) -> None:
+def _check_no_more(trunk: Any, names: Sequence[str], path: Path) -> None:
     """Refuse weights for layers that the configuration does not have."""
     prefix = f"{trunk.base_model_prefix}."
     known = {*trunk.state_dict(), "pooler.dense.weight", "pooler.dense.bias", "pooler.weight", "pooler.bias"}
     shape = SHAPES.get(trunk.config.model_type)
     heads = tuple(name for name in (shape.dense, shape.out, shape.norm) if name) if shape else ()
-    spare = [key for key in tensors if key.removeprefix(prefix) not in known and not key.startswith(heads)]
+    spare = [key for key in names if key.removeprefix(prefix) not in known and not key.startswith(heads)]
     if spare:
         raise ModelError(f"{path}: the weights do not match config.json; it has no place for {spare[0]}")
 
