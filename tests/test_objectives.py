@@ -133,43 +133,52 @@ def test_gradients_are_those_of_the_numbers(monkeypatch):
     assert torch.autograd.gradcheck(lambda rows: CrossEntropy(label_smoothing=0.1)(rows, y[:4]), (logits,))
 
 
+def plain_soft_triple(z, w, y):
+    """Loss and gradients by autograd over all similarities at once."""
+    near = torch.einsum("rd,ckd->rck", F.normalize(z.float(), dim=-1), F.normalize(w, dim=-1))
+    score = (torch.softmax(near / 0.1, -1) * near).sum(-1)
+    loss = F.cross_entropy(3.3 * (score - 0.3 * F.one_hot(y, len(w))), y)
+    return loss, torch.autograd.grad(0.4 * loss, (z, w))
+
+
+def our_soft_triple(z, w, y):
+    loss = centers_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3)
+    assert loss.dtype == torch.float32
+    once = torch.autograd.grad(0.4 * loss, (z, w), retain_graph=True)
+    again = torch.autograd.grad(0.4 * loss, (z, w))  # the graph may be walked more than once
+    assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+    with torch.no_grad():  # no gradients, the same value
+        assert centers_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3) == loss
+    return loss, once
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_plain_form_and_the_chunked_one_agree(dtype, monkeypatch):
     torch.manual_seed(0)
     monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 7 * 120)
     z, w = torch.randn(50, 8).to(dtype).requires_grad_(), torch.randn(4, 30, 8, requires_grad=True)
-    near = torch.einsum("rd,ckd->rck", F.normalize(z.float(), dim=-1), F.normalize(w, dim=-1))
-    plain = (torch.softmax(near / 0.3, -1) * near).sum(-1)
-    weights = torch.randn(50, 4)
-    expected = torch.autograd.grad((plain * weights).sum(), (z, w))
-    scores = centers_module.soft_maximum(z, w, 0.3)
-    ours = torch.autograd.grad((scores * weights).sum(), (z, w))
-    assert scores.dtype == torch.float32
-    assert torch.allclose(scores, plain, atol=1e-5)
+    y = torch.randint(4, (50,))
+    (plain, expected), (loss, ours) = plain_soft_triple(z, w, y), our_soft_triple(z, w, y)
+    assert torch.allclose(loss, plain, atol=1e-5)
     for a, b in zip(expected, ours, strict=True):
         assert a.dtype == b.dtype
-        assert torch.allclose(a.float(), b.float(), atol=1e-5 if dtype == torch.float32 else 1e-2, rtol=1e-2)
+        assert torch.allclose(a.float(), b.float(), atol=1e-6 if dtype == torch.float32 else 1e-4, rtol=1e-2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("C", "K"), [(6, 2000), (77, 10), (3, 5000)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_fused_kernels_give_the_numbers_of_the_plain_form(C, K, dtype):
+def test_the_fused_kernels_give_the_numbers_of_the_plain_form(C, K, dtype, monkeypatch):
     torch.manual_seed(0)
-    z, w = (
-        torch.randn(500, 64, device="cuda").to(dtype).requires_grad_(),
-        torch.randn(C, K, 64, device="cuda"),
-    )
-    w.requires_grad_()
-    near = torch.einsum("rd,ckd->rck", F.normalize(z.float(), dim=-1), F.normalize(w, dim=-1))
-    plain = (torch.softmax(near / 0.1, -1) * near).sum(-1)
-    weights = torch.randn(500, C, device="cuda")
-    expected = torch.autograd.grad((plain * weights).sum(), (z, w))
-    scores = centers_module.soft_maximum(z, w, 0.1)
-    ours = torch.autograd.grad((scores * weights).sum(), (z, w))
+    monkeypatch.setattr(centers_module, "GPU_BYTES", 2**20)
+    z = torch.randn(501, 64, device="cuda").to(dtype).requires_grad_()
+    w = torch.randn(C, K, 64, device="cuda", requires_grad=True)
+    y = torch.randint(C, (501,), device="cuda")
+    (plain, expected), (loss, ours) = plain_soft_triple(z, w, y), our_soft_triple(z, w, y)
     limit = 1e-2 if dtype == torch.bfloat16 else 2e-3
-    assert torch.allclose(scores, plain, atol=limit)
+    assert torch.allclose(loss, plain, atol=limit)
     for a, b in zip(expected, ours, strict=True):
+        assert a.dtype == b.dtype
         assert (a.float() - b.float()).norm() < 2 * limit * a.float().norm()
 
 

@@ -8,9 +8,14 @@ from torch import Tensor
 
 def unit(x: Tensor) -> Tensor:
     """Rows divided by their L2 norm; a row of zeros stays zero and takes no gradient."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # (..., 1)
-    tiny = torch.finfo(x.dtype).tiny
-    return torch.where(norm > tiny, x / norm.clamp_min(tiny), torch.zeros_like(x))
+    return x * inverse_length(x)
+
+
+def inverse_length(x: Tensor) -> Tensor:
+    """One over the L2 norm of each row (..., 1), in float32 at least; 0 for a row of zeros."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=at_least_float32(x[:0]).dtype)
+    tiny = torch.finfo(norm.dtype).tiny
+    return torch.where(norm > tiny, 1.0 / norm.clamp_min(tiny), 0.0)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

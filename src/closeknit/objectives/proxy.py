@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..centers import soft_maximum
+from ..centers import center_loss
 from ..errors import ConfigError
-from ..geometry import at_least_float32, masked_log_sum_exp, safe_sqrt, unit
+from ..geometry import at_least_float32, safe_sqrt, unit
 from .checks import not_negative, positive
 
 
@@ -34,10 +33,11 @@ class ProxyNCA(nn.Module):
         if len(y) == 0:
             return z.sum() * 0.0 + w.sum() * 0.0
         u = unit(z)  # (R, D)
-        square = (u.square().sum(1, keepdim=True) + 1.0 - 2.0 * u @ w.T).clamp_min(0.0)  # (R, C)
+        length = (u.detach().abs().amax(1, keepdim=True) > 0).to(u)  # (R, 1): 1, or 0 for a row of zeros
+        square = (length + 1.0 - 2.0 * u @ w.T).clamp_min(0.0)  # (R, C)
         d = self.scale * (square if self.squared else safe_sqrt(square))  # (R, C)
-        own = F.one_hot(y, len(w)).bool()  # (R, C)
-        return (d[own] + masked_log_sum_exp(-d, ~own)).mean()
+        y = y[:, None]  # (R, 1)
+        return (d.gather(1, y).squeeze(1) + (-d).scatter(1, y, -torch.inf).logsumexp(1)).mean()
 
 
 class SoftTriple(nn.Module):
@@ -73,13 +73,12 @@ class SoftTriple(nn.Module):
         self.proxies = nn.Parameter(unit(torch.randn(classes, centers, dim)))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        C, K, _ = self.proxies.shape
+        K = self.proxies.shape[1]
         if len(y) == 0:
             return at_least_float32(z).sum() * 0.0 + self.proxies.sum() * 0.0
-        score = soft_maximum(z, self.proxies, self.gamma)  # (R, C)
-        handicap = self.margin * F.one_hot(y, C).to(score)  # (R, C)
-        loss = F.cross_entropy(self.scale * (score - handicap), y)  # ()
-        return loss + self.tau * _spread(unit(self.proxies.to(score))) if self.tau > 0 and K > 1 else loss
+        options = {"gamma": self.gamma, "scale": self.scale, "margin": self.margin}
+        loss = center_loss(z, self.proxies, y, **options)  # ()
+        return loss + self.tau * _spread(unit(self.proxies.to(loss))) if self.tau > 0 and K > 1 else loss
 
 
 def _spread(w: Tensor) -> Tensor:
