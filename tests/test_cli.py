@@ -236,18 +236,98 @@ def test_the_demo_runs_to_its_end_and_goes_on_where_it_stopped(closeknit, tmp_pa
     done = closeknit("demo", "--out", "demo", "--encoder", tiny(), "--folds", "2")
     assert "| triple_entropy | 2 |" in done.stdout
     assert "paired runs" in done.stdout
-    assert {p.name for p in (tmp_path / "demo").iterdir()} == {
-        "results.jsonl",
-        "table.md",
-        "comparison.png",
-        "model",
-    }
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == {"comparison", "comparison.png", "model"}
     assert (tmp_path / "demo" / "comparison.png").stat().st_size > 20_000
-    lines = (tmp_path / "demo" / "results.jsonl").read_text().splitlines()
+    assert (tmp_path / "demo" / "comparison" / "report.html").stat().st_size > 20_000
+    lines = (tmp_path / "demo" / "comparison" / "results.jsonl").read_text().splitlines()
     assert len(lines) == 4
     again = closeknit("demo", "--out", "demo", "--encoder", tiny(), "--folds", "2")
     assert again.stdout == done.stdout
-    assert (tmp_path / "demo" / "results.jsonl").read_text().splitlines() == lines
+    assert (tmp_path / "demo" / "comparison" / "results.jsonl").read_text().splitlines() == lines
+
+
+STUDY = ("--sizes", "all", "--folds", "2", "--seeds", "2", *FAST, "--set", "encoder.max_length=16")
+
+
+def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_csv, tiny, tmp_path):
+    words = (
+        "compare",
+        "small.csv",
+        "--objectives",
+        "cross_entropy,supcon",
+        "--encoder",
+        tiny(),
+        *STUDY,
+        "--out",
+        "study",
+    )
+    done = closeknit(*words)
+    assert "| weighted F1 | S: small (36) | average |" in done.stdout
+    assert (
+        "supcon" in done.stdout
+        and "points of weighted F1 over cross_entropy on small (36 rows)" in done.stdout
+    )
+    assert "4/4  small 36 rows  supcon  seed 2  fold 2: weighted F1" in done.stderr
+    for name in ("results.jsonl", "table.csv", "table.md", "report.html", "study.json"):
+        assert (tmp_path / "study" / name).exists(), name
+    (tmp_path / "study" / "report.html").unlink()
+    assert closeknit("report", "study").stdout.strip() == "study/report.html"
+    assert (tmp_path / "study" / "report.html").stat().st_size > 10_000
+    again = json.loads(closeknit(*words, "--json").stdout)
+    assert [line["objective"] for line in again["lines"]] == ["cross_entropy", "supcon"]
+    refused = closeknit(*words, "--set", "supcon.temperature=0.5", code=2).stderr
+    assert "holds runs of supcon on small with other settings" in refused
+    assert "4/4" in closeknit(*words, "--set", "supcon.temperature=0.5", "--overwrite").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((), "a study needs data"),
+        (("nothere",), "neither a file"),
+        (("small.csv", "--objectives", "supconn"), "did you mean supcon"),
+        (("small.csv", "--sizes", "ten"), "--sizes is ten; give whole numbers"),
+        (("small.csv", "--seeds", "2,x"), "--seeds is 2,x"),
+        (("small.csv", "--folds", "1"), "at least 2"),
+        (("small.csv", "--search", "0"), "--search is 0"),
+        (("small.csv", "--search", "3", "--method", "tpee"), "did you mean tpe"),
+        (("small.csv", "--search", "3", "--space", "papr"), "did you mean paper"),
+        (("small.csv", "--search", "3", "--selection", "nestd"), "did you mean nested"),
+        (("small.csv", "--workers", "2", "--ray", "auto"), "cannot go together"),
+        (("small.csv", "--set", "train.lrr=1"), "did you mean lr"),
+        (
+            ("small.csv", "--set", "objective.centres=3"),
+            "none of cross_entropy, triple_entropy has this option",
+        ),
+        (
+            ("small.csv", "--set", "triple_entrop.centers=3"),
+            "no table triple_entrop; did you mean triple_entropy",
+        ),
+        (("small.csv", "--config", "no.toml"), "no.toml does not exist"),
+        (("small.csv", "small.csv"), "two data sets are called small"),
+        (("small.csv", "--sizes", "5"), "5 folds need at least 5 rows of some class"),
+    ],
+)
+def test_what_is_wrong_with_a_comparison_is_told_before_it_begins(
+    closeknit, small_csv, tmp_path, words, complaint
+):
+    assert complaint in closeknit("compare", *words, "--out", "study", code=2).stderr
+    assert not (tmp_path / "study" / "results.jsonl").exists()
+
+
+def test_options_of_objectives_can_be_set_for_all_or_for_one(small_csv):
+    from closeknit.study import read_study
+
+    given = {"data": ["small.csv"], "objectives": ["soft_triple", "triple_entropy", "supcon"]}
+    changes = {"objective": {"centers": 7}, "triple_entropy": {"gamma": 0.05}}
+    found = {
+        name: config.objective.options for name, config in read_study(None, given, changes).objectives.items()
+    }
+    assert found == {
+        "soft_triple": {"centers": 7},
+        "triple_entropy": {"centers": 7, "gamma": 0.05},
+        "supcon": {},
+    }
 
 
 def parts(folder, **files):
@@ -288,10 +368,10 @@ def test_overwriting_leaves_files_that_are_not_the_models(tiny, small_csv, tmp_p
 
 
 def test_two_runs_do_not_share_a_folder(tiny, small_csv, tmp_path, closeknit):
-    from closeknit.runs import lock_folder
+    from closeknit.checkpoint import lock_folder
 
     (tmp_path / "model" / "checkpoints").mkdir(parents=True)
-    with lock_folder(tmp_path / "model" / "checkpoints"):
+    with lock_folder(tmp_path / "model" / "checkpoints" / "lock", tmp_path / "model"):
         done = closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", "model", "--resume", code=2)
     assert "another run is using model" in done.stderr
 

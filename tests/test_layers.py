@@ -9,10 +9,10 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
-    ["errors", "geometry", "metrics", "kernels"],
-    ["centers"],
+    ["errors", "geometry", "metrics", "kernels", "charts"],
+    ["centers", "search", "analysis"],
     ["objectives", "data", "report"],
-    ["samplers", "catalogue", "tokens", "textcnn", "processes", "plots"],
+    ["samplers", "catalogue", "tokens", "textcnn", "processes", "plots", "pages"],
     ["encoder", "tasks"],
     ["heads"],
     ["evaluation", "training", "checkpoint", "card"],
@@ -20,6 +20,9 @@ LAYERS = [
     ["model"],
     ["fitting"],
     ["protocol", "runs", "estimators"],
+    ["runners", "study"],
+    ["plans"],
+    ["comparison"],
     ["demo"],
     ["cli"],
     ["__main__", "__init__"],
@@ -58,7 +61,7 @@ def test_nothing_imports_from_above(path):
             assert HEIGHT[other] <= HEIGHT[own], f"{own} imports {other}, which stands above it"
 
 
-@pytest.mark.parametrize("name", ["metrics", "report", "data", "samplers", "errors", "cli"])
+@pytest.mark.parametrize("name", ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages"])
 def test_what_need_not_know_torch_does_not_import_it(name):
     import subprocess
     import sys

@@ -6,12 +6,26 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from closeknit.report import corrected_t_test, in_words, markdown_table, summarise
+from closeknit.report import (
+    corrected_t_test,
+    csv_table,
+    holm,
+    in_words,
+    markdown_report,
+    markdown_table,
+    optimism,
+    paper_table,
+    published,
+    size_group,
+    standings,
+    summarise,
+)
 
 
-def row(objective, fold, f1, seed=2, folds=5):
+def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000):
+    scores = {"weighted_f1": f1, "accuracy": f1, "seconds": 1.0}
     return SimpleNamespace(
-        objective=objective, seed=seed, fold=fold, folds=folds, weighted_f1=f1, accuracy=f1, seconds=1.0
+        data=data, size=size, objective=objective, seed=seed, fold=fold, folds=folds, **scores
     )
 
 
@@ -47,7 +61,7 @@ def test_gains_are_paired_by_seed_and_fold():
     assert new.gain.mean == pytest.approx(0.01)
     assert new.gain.p_value < 1e-6
     table = markdown_table([base, new])
-    assert "| base | 3 | 85.00 ± 5.00 |" in table
+    assert "| trec | 1,000 | base | 3 | 85.00 ± 5.00 |" in table
     assert "+1.00" in table
     assert "gains 1.00 points" in in_words(new, "base")
     assert "more than chance" in in_words(new, "base")
@@ -59,3 +73,85 @@ def test_a_loss_that_may_be_chance_is_called_so():
     words = in_words(summarise(rows, "base")[1], "base")
     assert "loses" in words
     assert "could well be chance" in words
+
+
+def test_holm_on_a_case_worked_by_hand():
+    # sorted .01 .02 .03 .04: times 4, 3, 2, 1 are .04 .06 .06 .04, and none may fall below an earlier one
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_agrees_with_statsmodels():
+    # statsmodels.stats.multitest.multipletests(..., method="holm")
+    assert holm([0.0001, 0.0101, 0.0344, 0.04, 0.1]) == pytest.approx([0.0005, 0.0404, 0.1032, 0.1032, 0.1032])
+
+
+def test_the_interval_and_the_p_value_tell_the_same():
+    generator = np.random.default_rng(1)
+    for shift in (0.0, 0.2, 0.5, 1.0):
+        found = corrected_t_test(generator.normal(shift, 0.5, 20), 0.2)
+        assert (found.p_value < 0.05) == (found.low > 0 or found.high < 0)
+
+
+def two_sets():
+    base = (0.80, 0.82, 0.81, 0.79)
+    rows = [row("base", f, v) for f, v in enumerate(base)]
+    rows += [row("new", f, v + 0.05 + 0.001 * f) for f, v in enumerate(base)]
+    rows += [row("base", f, v, data="cr") for f, v in enumerate(base)]
+    return rows + [row("new", f, v + 0.02 * (-1) ** f, data="cr") for f, v in enumerate(base)]
+
+
+def test_holm_runs_over_data_sets_for_each_objective():
+    lines = summarise(two_sets(), "base")
+    assert [(line.data, line.objective) for line in lines] == [
+        ("trec", "base"), ("trec", "new"), ("cr", "base"), ("cr", "new"),
+    ]  # fmt: skip
+    sure, unsure = lines[1], lines[3]
+    assert sure.p_holm == pytest.approx(min(1.0, 2 * sure.gain.p_value))
+    assert unsure.p_holm == pytest.approx(max(sure.p_holm, unsure.gain.p_value))
+    assert lines[0].p_holm is None
+    assert standings(lines) == {"new": (1, 1, 0)}
+
+
+def test_the_csv_has_the_columns_it_promises():
+    import csv
+    import io
+
+    found = list(csv.DictReader(io.StringIO(csv_table(summarise(two_sets(), "base")))))
+    assert list(found[0]) == (
+        "data size objective runs weighted_f1_mean weighted_f1_std delta delta_low delta_high p_value p_holm".split()
+    )
+    assert found[0]["delta"] == ""
+    assert float(found[1]["delta"]) == pytest.approx(0.0515)
+    assert float(found[1]["delta_low"]) < float(found[1]["delta"]) < float(found[1]["delta_high"])
+
+
+def test_the_layout_of_the_paper():
+    rows = [row("cross_entropy", f, 0.8) for f in range(2)] + [
+        row("cross_entropy", f, 0.9, size=4000) for f in range(2)
+    ]
+    table = paper_table(summarise(rows, "cross_entropy"))
+    assert "| weighted F1 | S: trec (1,000) | M: trec (4,000) | average |" in table
+    assert "| cross_entropy | 80.00 ± 0.00 | 90.00 ± 0.00 | 85.00 |" in table
+    assert "published, RoBERTa-base (another encoder)* | 79.80 | 96.19 | |" in table
+    assert published("SST-2", 1000)["triple_entropy"] == 89.09
+    assert published("mine", 1000) == {}
+    assert [size_group(n) for n in (200, 1000, 4000, 10_000, 67_000)] == ["S", "S", "M", "L", "XL"]
+
+
+def test_what_choosing_on_the_reported_folds_gains():
+    # two settings, each lucky on one fold: the best of all has .8 on average, left out it scores .6 and .6
+    def trial(setting, fold, score):
+        cell = {"data": "trec", "size": 1000, "objective": "new", "seed": 2, "fold": fold}
+        return {**cell, "options": {"k": setting}, "score": score}
+
+    trials = [trial(1, 0, 0.9), trial(1, 1, 0.6), trial(2, 0, 0.6), trial(2, 1, 0.8), trial(3, 0, 1.0)]
+    rows = [row("new", 0, 0.9), row("new", 1, 0.6)]
+    (found,) = optimism(rows, trials)
+    assert found.reported == pytest.approx(0.75)
+    assert found.honest == pytest.approx(
+        0.6
+    )  # fold 0: setting 2 is best elsewhere, .6; fold 1: setting 1, .6
+    text = markdown_report(summarise(rows, "base"), "base", [found])
+    assert "optimistic" in text and "+15.00 points" in text

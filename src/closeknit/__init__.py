@@ -17,14 +17,19 @@ _WHERE = {
     "Examples": "data",
     "ModelError": "errors",
     "OBJECTIVES": "objectives",
+    "Place": "comparison",
     "RunConfig": "config",
+    "Source": "study",
     "Step": "tasks",
+    "Study": "study",
     "Task": "tasks",
     "TextClassifier": "estimators",
     "TrainConfig": "training",
     "TrainingError": "errors",
     "load": "catalogue",
     "load_encoder": "encoder",
+    "read_study": "study",
+    "run_study": "comparison",
     "train": "training",
 }
 
@@ -36,25 +41,32 @@ __all__ = [
     "Encoder",
     "Examples",
     "ModelError",
+    "Place",
     "RunConfig",
+    "Source",
     "Step",
+    "Study",
     "Task",
     "TextClassifier",
     "TrainConfig",
     "TrainingError",
     "load",
     "load_encoder",
+    "read_study",
+    "run_study",
     "train",
 ]
 
 if TYPE_CHECKING:
     from .catalogue import load
+    from .comparison import Place, run_study
     from .config import RunConfig
     from .data import Examples
     from .encoder import Encoder, load_encoder
     from .errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
     from .estimators import TextClassifier
     from .objectives import OBJECTIVES
+    from .study import Source, Study, read_study
     from .tasks import Step, Task
     from .training import TrainConfig, train
 

@@ -9,13 +9,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .errors import ModelError
+from .errors import ConfigError, ModelError
 
 TENSORS, FACTS = "state.safetensors", "state.json"
 
@@ -124,3 +124,18 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def lock_folder(path: Path, folder: Path) -> IO[str] | None:
+    """Hold a folder for this run as long as the returned file is open; refuse one that is held."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return None
+    handle = path.open("w")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.close()
+        raise ConfigError(f"another run is using {folder}; wait for it, or name another folder") from None
+    return handle

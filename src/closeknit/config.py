@@ -129,6 +129,11 @@ def read_config(path: str | Path | None, changes: Sequence[str] = ()) -> RunConf
             raise ConfigError(f"{path} does not exist") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    return RunConfig.from_dict(read_tables(tables, changes))
+
+
+def read_tables(tables: dict[str, dict[str, Any]], changes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The tables with `table.setting=value` changes on top."""
     for change in changes:
         setting, equals, text = change.partition("=")
         table, dot, key = setting.strip().partition(".")
@@ -142,7 +147,7 @@ def read_config(path: str | Path | None, changes: Sequence[str] = ()) -> RunConf
         if table == "objective" and key == "name" and value != tables[table].get("name", "cross_entropy"):
             tables[table] = {}  # another objective has other options
         tables[table][key] = value
-    return RunConfig.from_dict(tables)
+    return tables
 
 
 # Settings that do not change what a run ends with.

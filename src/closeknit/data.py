@@ -6,11 +6,12 @@ import csv
 import io
 import json
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -349,18 +350,28 @@ def check_classes(examples: Examples, *, at_least: int = 1, what: str = "trainin
         )
 
 
-def folds(labels: Sequence[str], k: int, seed: int) -> list[tuple[Rows, Rows]]:
-    """k stratified (train, test) pairs of row numbers; every row is tested exactly once."""
+def folds(
+    labels: Sequence[str], k: int, seed: int, *, rare: Literal["refuse", "keep"] = "refuse"
+) -> list[tuple[Rows, Rows]]:
+    """k stratified (train, test) pairs of row numbers; every row is tested exactly once.
+
+    A class of fewer than k rows is refused, or kept: then some folds test it without having trained on it, or not at all.
+    """
     from sklearn.model_selection import StratifiedKFold
 
     if k < 2:
         raise DataError(f"{k} folds were asked for; at least 2 are needed")
-    check_classes(Examples([""] * len(labels), labels=list(labels)), at_least=k, what=f"{k} folds")
+    least = k if rare == "refuse" else 1
+    check_classes(Examples([""] * len(labels), labels=list(labels)), at_least=least, what=f"{k} folds")
+    if max(Counter(labels).values()) < k:
+        raise DataError(
+            f"{k} folds need at least {k} rows of some class; the largest has {max(Counter(labels).values())}"
+        )
     splitter = StratifiedKFold(k, shuffle=True, random_state=seed)
-    return [
-        (train.astype(np.int64), test.astype(np.int64))
-        for train, test in splitter.split(np.zeros(len(labels)), np.asarray(labels))
-    ]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")
+        parts = list(splitter.split(np.zeros(len(labels)), np.asarray(labels)))
+    return [(train.astype(np.int64), test.astype(np.int64)) for train, test in parts]
 
 
 def split(labels: Sequence[str], fraction: float, seed: int) -> tuple[Rows, Rows]:

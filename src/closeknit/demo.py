@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import catalogue, report
+from .comparison import run_study
 from .config import RunConfig
 from .data import from_python
 from .encoder import load_encoder
 from .evaluation import outputs, softmax
 from .fitting import Fit
+from .pages import write_report
 from .progress import follow, say
-from .protocol import Result, cross_validate
+from .protocol import Result
+from .study import Source, Study
 
 OBJECTIVES = ("cross_entropy", "triple_entropy")
 # Small batches at a high rate: the classes part in four passes, on two cores in minutes.
@@ -37,6 +40,7 @@ class Demo:
     test_rows: int
     picture: Path | None
     model: Path
+    report: Path
 
 
 def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
@@ -56,12 +60,11 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
     say(
         f"1. {len(training)} messages in {len(training.classes)} easily confused classes, {folds} folds, two objectives"
     )
-    out.mkdir(parents=True, exist_ok=True)
-    results = out / "results.jsonl"
-    rows: list[Result] = list(cross_validate(training, configs, k=folds, seeds=(2,), results=results))
+    study = Study((Source("messages"),), configs, sizes=(0,), folds=folds, seeds=(2,))
+    rows = run_study(study, out / "comparison", command="closeknit demo")
     lines = report.summarise(rows, OBJECTIVES[0])
     table, words = report.markdown_table(lines), report.in_words(lines[1], OBJECTIVES[0])
-    (out / "table.md").write_text(f"{table}\n\n{words}\n", encoding="utf-8")
+    page = write_report(out / "comparison")
 
     say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
     before_encoder, tokeniser = load_encoder(encoder, max_length=MAX_LENGTH, vocabulary=training)
@@ -81,7 +84,15 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
         for text, row in zip(QUESTIONS, chances, strict=True)
     ]
     return Demo(
-        lines, table, words, answers, model.metrics["test"]["accuracy"], len(test), picture, out / "model"
+        lines,
+        table,
+        words,
+        answers,
+        model.metrics["test"]["accuracy"],
+        len(test),
+        picture,
+        out / "model",
+        page,
     )
 
 

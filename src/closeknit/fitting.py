@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,9 +15,9 @@ import torch
 from torch import Tensor
 
 from . import checkpoint
-from .config import RunConfig
+from .config import EncoderConfig, RunConfig
 from .data import Examples, check_classes, split
-from .encoder import load_encoder
+from .encoder import Encoder, load_encoder
 from .errors import ConfigError
 from .evaluation import outputs
 from .heads import NearestCentroid, NearestRows, build_heads
@@ -27,6 +28,7 @@ from .processes import World, seeded, this_world
 from .progress import say
 from .samplers import Plan, batches_per_epoch, k_per_class, length_grouped, rows_without_positive
 from .tasks import Step, Task, batches_of
+from .tokens import RememberingTokeniser, Tokeniser
 from .training import NotFinite, train
 
 # Tell apart the random numbers that are made of one seed for different ends.
@@ -52,8 +54,10 @@ class Fit:
         folder: Path | None = None,
         resume: bool = False,
         world: World | None = None,
+        stock: Stock | None = None,
+        tell: Callable[[str], None] = say,
     ) -> None:
-        self.config, self.folder, self.resume = config, folder, resume
+        self.config, self.folder, self.resume, self.tell = config, folder, resume, tell
         self.lock: IO[str] | None = None  # held by whoever gave the folder
         self.world = world or this_world()
         check_classes(examples)
@@ -67,7 +71,7 @@ class Fit:
                 "or set train.validation to the share of rows to hold out"
             )
         names = list(labels) if labels is not None else examples.classes
-        self.model, self.objective = new_model(examples, names, config, self.world)
+        self.model, self.objective = new_model(examples, names, config, self.world, stock)
         self.tokens, self.y = self.model.tokens(examples), label_numbers(examples, names)
         self.per_epoch = batches_per_epoch(len(examples), options.batch_size)
         copies = self.objective.copies
@@ -95,7 +99,7 @@ class Fit:
             return length_grouped(lengths, options.batch_size, options.seed)
         alone = rows_without_positive(self.y)
         if alone and self.world.main:
-            say(
+            self.tell(
                 f"rows without another of their class, which the contrast leaves out: {alone} of {len(self.y)}"
             )
         return k_per_class(self.y, lengths, options.batch_size, options.seed, k=min(k, options.batch_size))
@@ -105,14 +109,14 @@ class Fit:
         if adaptation is None or not self.world.main:
             return
         if self.validation is None:
-            say(
+            self.tell(
                 "the label distance stays as it is: learning it needs a validation part (train.validation=0.1)"
             )
             return
         evaluations = self.steps // self._evaluation_steps
         progress = [n * self._evaluation_steps / self.steps for n in range(1, evaluations + 1)]
         if not any(adaptation.due(n, share) for n, share in enumerate(progress, 1)):
-            say(
+            self.tell(
                 f"the label distance will not be updated: {evaluations} evaluations, an update every "
                 f"{adaptation.every}; lower objective.update_every or train.evaluate_every"
             )
@@ -235,22 +239,53 @@ class Fit:
                 self.lock.close()
 
 
-def new_model(examples: Examples, labels: list[str], config: RunConfig, world: World) -> tuple[Model, Joint]:
+class Stock:
+    """What many runs on the same texts share: the encoder's weights as they were loaded, the tokenised texts."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.examples = examples
+        self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
+        self._tokenisers: dict[tuple[str | None, int], Tokeniser] = {}
+
+    def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
+        """A copy of the encoder as this seed would load it, and a tokeniser that knows the texts."""
+        tokens = config.name, config.max_length
+        if (config, seed) not in self._encoders:  # seeds differ where an encoder has weights to draw
+            with seeded(world, seed, _ENCODER):
+                encoder, tokeniser = _load_encoder(config, None)
+            self._encoders = {(config, seed): encoder}
+            if tokens not in self._tokenisers:
+                self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.examples)
+        return copy.deepcopy(self._encoders[config, seed]), self._tokenisers[tokens]
+
+
+def _load_encoder(config: EncoderConfig, vocabulary: Examples | None) -> tuple[Encoder, Tokeniser]:
+    return load_encoder(
+        config.name,
+        pooling=config.pooling,
+        max_length=config.max_length,
+        dropout=config.dropout,
+        lora_rank=config.lora_rank,
+        vocabulary=vocabulary,
+    )
+
+
+def new_model(
+    examples: Examples, labels: list[str], config: RunConfig, world: World, stock: Stock | None = None
+) -> tuple[Model, Joint]:
     """An untrained classifier for these rows, and the objective that will train it.
 
     Encoder, objective and heads draw from streams of their own: two objectives under one seed start
     from the same classifier.
     """
     seed, counts = config.train.seed, Counter(examples.required_labels)
-    with seeded(world, seed, _ENCODER):
-        encoder, tokeniser = load_encoder(
-            config.encoder.name,
-            pooling=config.encoder.pooling,
-            max_length=config.encoder.max_length,
-            dropout=config.encoder.dropout,
-            lora_rank=config.encoder.lora_rank,
-            vocabulary=examples,
-        )
+    if (
+        stock is not None and config.encoder.name != "textcnn"
+    ):  # which has the words of its training rows only
+        encoder, tokeniser = stock.take(config.encoder, seed, world)
+    else:
+        with seeded(world, seed, _ENCODER):
+            encoder, tokeniser = _load_encoder(config.encoder, examples)
     with seeded(world, seed, _OBJECTIVE):
         objective = build_objective(
             config.objective.name,

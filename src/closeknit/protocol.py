@@ -1,21 +1,31 @@
-"""Folds x seeds -> Result rows: every objective sees the same rows, folds, heads and batch order."""
+"""One training on some rows, scored on others -> a Result; and the file that Results are kept in."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from .config import RunConfig
-from .data import Examples, Fingerprint, folds
-from .fitting import Fit
-from .model import versions
-from .progress import follow
+from .data import Examples, Rows
+from .evaluation import outputs, softmax
+from .fitting import Fit, Stock
+from .metrics import classification_scores
+from .model import label_numbers
+from .training import NotFinite
+
+MAP_ROWS = 500  # test texts whose vectors are kept for a map
+MISTAKES = 40  # mistakes of a run whose text is kept
+TEXT_LETTERS = 300  # of each
 
 
 @dataclass(frozen=True)
@@ -25,92 +35,177 @@ class Result:
     data: str
     size: int
     objective: str
+    options: dict[str, Any]
     encoder: str
     seed: int
     fold: int
     folds: int
+    selection: str  # how the options were chosen: "fixed", "nested" or "paper"
     weighted_f1: float
     accuracy: float
     macro_f1: float
     seconds: float
     steps: int
-    key: str
-    options: dict[str, Any]
     versions: dict[str, str]
+    key: str
 
 
-def cross_validate(
-    examples: Examples,
-    configs: Mapping[str, RunConfig],
-    *,
-    k: int = 5,
-    seeds: Sequence[int] = (2, 16, 128, 2048),
-    results: Path | None = None,
-    show: bool = True,
-) -> Iterator[Result]:
-    """Train and score every configuration on every fold of every seed.
+@dataclass(frozen=True)
+class Job:
+    """One training, told so fully that any process that has the texts can do it."""
 
-    With `results`, each finished run is a line of that file, and a run that is in it already is
-    taken from there instead of being run again.
-    """
-    done = {result.key: result for result in read_results(results)} if results is not None else {}
-    for seed in seeds:
-        parts = folds(examples.required_labels, k, seed)
-        for fold, (train_rows, test_rows) in enumerate(parts):
-            training, testing = examples.select(train_rows), examples.select(test_rows)
-            for name, config in configs.items():
-                config = dataclasses.replace(config, train=dataclasses.replace(config.train, seed=seed))
-                key = _key(config, training, testing)
-                if key not in done:
-                    label = f"{name}, seed {seed}, fold {fold + 1} of {k}"
-                    result = _run(examples.name, name, config, training, testing, label, show)
-                    done[key] = dataclasses.replace(result, seed=seed, fold=fold, folds=k, key=key)
-                    if results is not None:
-                        append_result(results, done[key])
-                yield done[key]
+    data: str  # the name of the data set
+    size: int
+    objective: str  # the name in the study
+    seed: int
+    fold: int
+    train: Rows
+    test: Rows
+    labels: tuple[str, ...]
+    config: RunConfig
+    key: str
+    facts: dict[str, Any] = field(default_factory=dict)  # what whoever asked wants to find again
+    details: bool = False  # keep what each row was taken for
+    vectors: bool = False  # keep the vectors of test rows before and after
+
+    @staticmethod
+    def key_of(config: RunConfig, fingerprint: str, train: Rows, test: Rows, *more: object) -> str:
+        """What identifies a run: its whole configuration, and its rows by the data's fingerprint and their numbers."""
+        content = [config.to_dict(), fingerprint, train.tolist(), test.tolist(), *more]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def _run(
-    data: str, name: str, config: RunConfig, training: Examples, testing: Examples, label: str, show: bool
-) -> Result:
+@dataclass(frozen=True)
+class Outcome:
+    """What a job came to; `error` where the training failed."""
+
+    key: str
+    scores: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    steps: int = 0
+    encoder: str = ""
+    details: dict[str, Any] = field(default_factory=dict)
+    vectors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    error: str | None = None
+
+
+def do(job: Job, stock: Stock) -> Outcome:
+    """Train and score; the same job gives the same numbers in any process of the same machine."""
     begun = time.perf_counter()
-    fit = Fit(training, config, labels=sorted({*training.classes, *testing.classes}))
-    for _ in follow(fit, label, show=show):
-        pass
-    scores = fit.model.evaluate(testing)
-    seconds = time.perf_counter() - begun
-    return Result(
-        data, len(training) + len(testing), name, fit.model.encoder.name, 0, 0, 0,
-        scores["weighted_f1"], scores["accuracy"], scores["macro_f1"], seconds, fit.training.number, "",
-        config.to_dict()["objective"], versions(),
-    )  # fmt: skip
+    training, testing = stock.examples.select(job.train), stock.examples.select(job.test)
+    notes: list[str] = []
+    try:
+        fit = Fit(training, job.config, labels=job.labels, stock=stock, tell=notes.append)
+        before = _vectors(fit, testing) if job.vectors else {}
+        for _ in fit:
+            pass
+    except NotFinite as error:
+        return Outcome(job.key, seconds=time.perf_counter() - begun, error=str(error))
+    logits, pooled = fit.model.outputs(testing)
+    expected, predicted = label_numbers(testing, job.labels), logits.argmax(axis=1)
+    scores = classification_scores(expected, predicted, job.labels)
+    vectors = {**before, "after": pooled[before["positions"]].astype(np.float16)} if job.vectors else {}
+    return Outcome(
+        job.key,
+        {name: scores[name] for name in ("weighted_f1", "accuracy", "macro_f1")},
+        time.perf_counter() - begun,
+        fit.training.number,
+        fit.model.encoder.name,
+        _details(job, fit, testing, expected, logits, vectors) if job.details else {},
+        vectors,
+        tuple(notes),
+    )
 
 
-def _key(config: RunConfig, training: Examples, testing: Examples) -> str:
-    """What identifies a run: its whole configuration and its rows."""
-    content = [config.to_dict(), dataclasses.asdict(Fingerprint.of(training, testing))]
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+def _vectors(fit: Fit, testing: Examples) -> dict[str, npt.NDArray[Any]]:
+    positions = np.arange(len(testing))
+    if len(positions) > MAP_ROWS:
+        positions = np.sort(np.random.default_rng(0).permutation(positions)[:MAP_ROWS])
+    tokens = fit.model.tokens(testing).select(positions)
+    before = outputs(fit.model.encoder, None, tokens)[1]
+    return {"positions": positions, "before": before.astype(np.float16)}
 
 
-def append_result(path: Path, result: Result) -> None:
-    """Add a line; one that an earlier run left half-written is closed first."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        if file.tell() > 0:
-            file.seek(-1, 2)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write(json.dumps(dataclasses.asdict(result)).encode() + b"\n")
+def _details(
+    job: Job,
+    fit: Fit,
+    testing: Examples,
+    expected: npt.NDArray[np.int64],
+    logits: npt.NDArray[np.float32],
+    vectors: Mapping[str, npt.NDArray[Any]],
+) -> dict[str, Any]:
+    """What each test row was taken for, and what else a report shows."""
+    chances = softmax(logits)
+    predicted, confidence = chances.argmax(axis=1), chances.max(axis=1)
+    entropy = -(chances * np.log(np.maximum(chances, 1e-12))).sum(axis=1)
+    wrong = np.flatnonzero(predicted != expected)
+    worst = wrong[np.argsort(-confidence[wrong], kind="stable")][:MISTAKES]
+    shown = sorted({*worst.tolist(), *vectors.get("positions", np.empty(0, int)).tolist()})
+
+    def text(position: int) -> str:
+        whole = testing.texts[position] + (f" ⏵ {testing.pairs[position]}" if testing.pairs else "")
+        return whole if len(whole) <= TEXT_LETTERS else whole[: TEXT_LETTERS - 1] + "…"
+
+    found: dict[str, Any] = {
+        "labels": list(job.labels),
+        "rows": job.test.tolist(),
+        "expected": expected.tolist(),
+        "predicted": predicted.tolist(),
+        "confidence": [round(float(value), 4) for value in confidence],
+        "entropy": [round(float(value), 4) for value in entropy],
+        "history": fit.history,
+        "texts": {str(position): text(position) for position in shown},
+    }
+    distances = [value for key, value in fit.model.objective.items() if key.endswith(".distance")]
+    if distances:
+        found["distance"] = [[round(float(cell), 4) for cell in row] for row in distances[0]]
+    return found
+
+
+# ---------------------------------------------------------------- files of lines
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Add a record as one line, on the disk before this returns."""
+    with path.open("ab") as file:
+        file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def mend(path: Path) -> int:
+    """Cut off a last line that was left half-written; how many bytes that were."""
+    if not path.exists():
+        return 0
+    raw = path.read_bytes()
+    whole = raw.rfind(b"\n") + 1
+    if whole < len(raw):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+    return len(raw) - whole
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of a file of lines; one that cannot be read is passed over."""
+    if not path.exists():
+        return
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(record, dict):
+            yield record
 
 
 def read_results(path: Path) -> list[Result]:
-    """The whole lines of a results file; a line that was cut short is passed over."""
-    if not path.exists():
-        return []
-    found: list[Result] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(Result(**json.loads(line)))
-        except (json.JSONDecodeError, TypeError):
-            continue
-    return found
+    """The results of a file, each run once; a line that is damaged is passed over."""
+    return list({result.key: result for result in _results(read_lines(path))}.values())
+
+
+def _results(records: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
+    names = {f.name for f in dataclasses.fields(Result)}
+    for record in records:
+        if record.keys() == names:
+            yield Result(**record)

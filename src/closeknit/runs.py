@@ -9,10 +9,10 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import Any
 
 from . import catalogue
-from .checkpoint import no_space_explained, read_json, write_json
+from .checkpoint import lock_folder, no_space_explained, read_json, write_json
 from .config import RunConfig, differences
 from .data import DataSet, Examples, Fingerprint, split
 from .errors import ConfigError, ModelError, Stopped
@@ -80,7 +80,7 @@ def train_in_folder(
             shutil.rmtree(states, ignore_errors=True)
         with no_space_explained(out):
             states.mkdir(parents=True, exist_ok=True)
-            fit.lock = lock_folder(states)
+            fit.lock = lock_folder(states / "lock", out)
             write_json(states / RUN, identity)
     wait_for_all(world)
     with _StopSignals() as signals:
@@ -150,23 +150,6 @@ def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             f"--resume with other data: the run began with {before['data'].get('rows')} rows, now there are "
             f"{now['data']['rows']}, or their texts or labels changed; use the same data, or --overwrite"
         )
-
-
-def lock_folder(folder: Path) -> IO[str] | None:
-    """Hold a folder for this run as long as the returned file is open; refuse one that is held."""
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
-        return None
-    handle = (folder / "lock").open("w")
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        handle.close()
-        raise ConfigError(
-            f"another run is using {folder.parent}; wait for it, or name another folder"
-        ) from None
-    return handle
 
 
 class _StopSignals:

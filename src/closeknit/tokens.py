@@ -123,6 +123,28 @@ class PretrainedTokeniser:
         self.tokenizer.save_pretrained(folder)
 
 
+class RememberingTokeniser:
+    """A tokeniser that has turned these examples into tokens once, and only looks them up from then on."""
+
+    def __init__(self, tokeniser: Tokeniser, examples: Examples) -> None:
+        self.tokeniser, self.tokens = tokeniser, tokeniser(examples)
+        self.row = {key: row for row, key in enumerate(self._keys(examples))}
+
+    def __call__(self, examples: Examples) -> Tokens:
+        rows = [self.row.get(key) for key in self._keys(examples)]
+        known = [row for row in rows if row is not None]
+        return self.tokens.select(known) if len(known) == len(rows) else self.tokeniser(examples)
+
+    @staticmethod
+    def _keys(examples: Examples) -> list[tuple[str, str | None]]:
+        return [
+            (text, examples.pairs[i] if examples.pairs else None) for i, text in enumerate(examples.texts)
+        ]
+
+    def save(self, folder: Path) -> None:
+        self.tokeniser.save(folder)
+
+
 class WordTokeniser:
     """Lower-cased words and punctuation marks with a vocabulary of their own; for TextCNN."""
 

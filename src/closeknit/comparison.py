@@ -1,0 +1,315 @@
+"""Running a study: in a folder that keeps what is done, and is gone on with whenever it is started again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import report
+from .checkpoint import lock_folder, no_space_explained, write_json
+from .data import Examples
+from .errors import ConfigError, TrainingError
+from .model import versions
+from .plans import Cell, Loaded, Plan, Planner, cells_of
+from .progress import Board, say
+from .protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results
+from .runners import Cluster, Here, Runner, Workers, cores
+from .study import Study
+
+STUDY, RESULTS, TRIALS, DETAILS = "study.json", "results.jsonl", "trials.jsonl", "details"
+TABLE_CSV, TABLE_MD, REPORT = "table.csv", "table.md", "report.html"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs are done: here, by `workers` processes, or on the Ray cluster at `ray`.
+
+    `threads` a run; 0 shares the cores among the workers (one run at a time has them all, a run on a cluster one).
+    """
+
+    workers: int = 0
+    ray: str | None = None
+    threads: int = 0
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.workers and self.ray:
+            raise ConfigError(
+                "--workers and --ray cannot go together: one is this machine, the other a cluster"
+            )
+        if self.workers < 0 or self.threads < 0 or self.gpus < 0:
+            raise ConfigError("workers, threads and gpus must not be negative")
+
+    def runner(self, texts: Mapping[str, Examples]) -> Runner:
+        if self.ray:
+            return Cluster(texts, self.ray, self.threads or 1, self.gpus)
+        threads = self.threads or max(1, cores() // max(1, self.workers))
+        if self.workers:
+            return Workers(texts, self.workers, threads)
+        return Here(texts, threads)
+
+
+def run_study(
+    study: Study, out: str | Path, *, place: Place | None = None, show: bool = True, command: str = ""
+) -> list[Result]:
+    """Do all runs of a study that are not in its folder yet, and write its tables there.
+
+    `results.jsonl` gets a line for each finished run. Killed at any moment and started again, the study goes on.
+    """
+    out, place = Path(out), place or Place()
+    check_study_folder(out)
+    loaded = Loaded.of(study)
+    cells = cells_of(study, loaded)
+    planner = Planner(study, loaded)
+    with no_space_explained(out):
+        out.mkdir(parents=True, exist_ok=True)
+        lock = lock_folder(out / "lock", out)
+        try:
+            return _run(study, planner, loaded, cells, out, place, show, command)
+        finally:
+            if lock is not None:
+                lock.close()
+
+
+def _run(
+    study: Study,
+    planner: Planner,
+    loaded: Loaded,
+    cells: Sequence[Cell],
+    out: Path,
+    place: Place,
+    show: bool,
+    command: str,
+) -> list[Result]:
+    for name in (RESULTS, TRIALS):
+        if mend(out / name):
+            say(f"the last line of {out / name} was left half-written; that run is done again")
+    results = {result.key: result for result in read_results(out / RESULTS)}
+    _refuse_other_settings(study, planner, cells, results, out)
+    scores = {
+        trial["key"]: trial["score"] for trial in read_lines(out / TRIALS) if {"key", "score"} <= trial.keys()
+    }
+    (out / DETAILS).mkdir(exist_ok=True)
+    write_json(out / STUDY, _facts(study, loaded, command))
+    wanted = {planner.key(cell, name): (cell, name) for cell in cells for name in study.objectives}
+    board = Board(len(wanted), sum(key in results for key in wanted), planner.most_jobs(cells), show=show)
+    failures: list[str] = []
+    told: set[str] = set()
+    now = versions()
+
+    def record(job: Job, outcome: Outcome) -> None:
+        for note in outcome.notes:
+            if note not in told:
+                told.add(note)
+                board.say(note)
+        final = job.key in wanted
+        where: dict[str, Any] = {
+            "data": job.data,
+            "size": job.size,
+            "objective": job.objective,
+            "seed": job.seed,
+            "fold": job.fold,
+        }
+        if not final:
+            score = outcome.scores.get("weighted_f1", 0.0)
+            scores[job.key] = score
+            append_line(
+                out / TRIALS,
+                {**where, **job.facts, "score": score, "seconds": outcome.seconds, "key": job.key},
+            )
+        elif outcome.error is not None:
+            failures.append(
+                f"{job.objective} on {job.data}, seed {job.seed}, fold {job.fold + 1}: {outcome.error}"
+            )
+            board.say(f"failed: {failures[-1]}")
+        else:
+            _write_details(out / DETAILS, outcome)
+            measured: dict[str, Any] = dict(outcome.scores)
+            result = Result(
+                **where,
+                options=job.config.to_dict()["objective"],
+                encoder=outcome.encoder,
+                folds=study.folds,
+                selection=planner.mode,
+                **measured,
+                seconds=outcome.seconds,
+                steps=outcome.steps,
+                versions=now,
+                key=job.key,
+            )
+            append_line(out / RESULTS, dataclasses.asdict(result))
+            results[job.key] = result
+        board.done(job, outcome, final, list(results.values()), study.reference)
+
+    if any(key not in results for key in wanted):
+        runner = place.runner(loaded.texts)
+        try:
+            with board:
+                _drive(planner.plans(cells, results), runner, scores, record, board)
+        finally:
+            runner.close()
+            write_tables(out, study.reference, list(results.values()))
+    write_tables(out, study.reference, list(results.values()))
+    if failures:
+        raise TrainingError(f"{len(failures)} of {len(wanted)} runs failed, the first: {failures[0]}")
+    return [results[key] for key in wanted]
+
+
+@dataclass
+class _Open:
+    """A plan that waits for the outcomes of its jobs."""
+
+    plan: Plan
+    jobs: list[Job] = field(default_factory=list)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+
+
+def _drive(
+    plans: Iterator[Plan],
+    runner: Runner,
+    scores: Mapping[str, float],
+    record: Callable[[Job, Outcome], None],
+    board: Board,
+) -> None:
+    """Keep the runner in work: begin plans as it has room, and give each plan its outcomes when all are there."""
+    waiting: deque[Job] = deque()
+    running: dict[str, Job] = {}
+    asking: dict[str, list[_Open]] = {}  # key of a job that is waiting or running -> who wants its outcome
+
+    def advance(one: _Open) -> None:
+        """Take a plan as far as the outcomes that are there allow."""
+        while not one.missing:
+            try:
+                told = [one.outcomes[job.key] for job in one.jobs]
+                one.jobs = one.plan.send(told) if one.jobs else next(one.plan)
+            except StopIteration:
+                return
+            one.outcomes = {}
+            for job in one.jobs:
+                if job.facts and job.key in scores:  # a trial of an earlier start
+                    one.outcomes[job.key] = Outcome(job.key, {"weighted_f1": scores[job.key]})
+                    board.skip()
+                elif job.key not in one.missing:
+                    one.missing.add(job.key)
+                    if job.key not in asking:
+                        waiting.append(job)
+                    asking.setdefault(job.key, []).append(one)
+
+    more = True
+    while more or asking:
+        while more and len(waiting) < max(1, runner.room):
+            plan = next(plans, None)
+            more = plan is not None
+            if plan is not None:
+                advance(_Open(plan))
+        while waiting and runner.room > 0:
+            job = waiting.popleft()
+            running[job.key] = job
+            runner.submit(job)
+        if running:
+            outcome = runner.next()
+            record(running.pop(outcome.key), outcome)
+            for one in asking.pop(outcome.key):
+                one.outcomes[outcome.key] = outcome
+                one.missing.discard(outcome.key)
+                advance(one)
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def check_study_folder(out: Path, *, overwrite: bool = False) -> None:
+    """Refuse a folder that holds something else; with `overwrite`, empty one that holds a study."""
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; name a folder with --out")
+    held = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    if held - {"lock"} and STUDY not in held:
+        raise ConfigError(
+            f"{out} holds {min(held)} and is no study; it is left alone. Name another folder with --out"
+        )
+    if overwrite:
+        for name in (STUDY, RESULTS, TRIALS, TABLE_CSV, TABLE_MD, REPORT):
+            (out / name).unlink(missing_ok=True)
+        shutil.rmtree(out / DETAILS, ignore_errors=True)
+
+
+def _refuse_other_settings(
+    study: Study, planner: Planner, cells: Sequence[Cell], results: Mapping[str, Result], out: Path
+) -> None:
+    """One folder holds one setting of a run: others would be averaged with it."""
+    there = {(r.data, r.size, r.objective, r.seed, r.fold): r for r in results.values()}
+    for cell in cells:
+        for name in study.objectives:
+            before = there.get((cell.data, cell.size, name, cell.seed, cell.fold))
+            if before is not None and before.key != planner.key(cell, name):
+                raise ConfigError(
+                    f"{out} holds runs of {name} on {cell.data} with other settings, folds or rows; name another folder with "
+                    "--out, or discard them with --overwrite"
+                )
+
+
+def _facts(study: Study, loaded: Loaded, command: str) -> dict[str, Any]:
+    first = next(iter(study.objectives.values()))
+    tables = first.to_dict()
+    return {
+        "data": [
+            {"name": name, "rows": len(own), "classes": own.classes, "pairs": own.pairs is not None}
+            for name, own in loaded.texts.items()
+        ],
+        "sizes": list(study.sizes),
+        "objectives": {name: config.to_dict()["objective"] for name, config in study.objectives.items()},
+        "baseline": study.reference,
+        "folds": study.folds,
+        "seeds": list(study.seeds),
+        "encoder": first.encoder.name or "all-MiniLM-L6-v2 (bundled)",
+        "selection": study.selection if study.search else "fixed",
+        "search": None
+        if study.search is None
+        else {
+            **dataclasses.asdict(study.search),
+            "spaces": {name: dict(study.space(name)) for name in study.objectives},
+        },
+        "hard_sets": study.hard_sets or None,
+        "config": {table: tables[table] for table in ("encoder", "train", "data")},
+        "command": command,
+    }
+
+
+def _write_details(folder: Path, outcome: Outcome) -> None:
+    """Before the line in the results, so that a run that is counted has them."""
+    if outcome.vectors:
+        with (folder / f"{outcome.key}.npz.part").open("wb") as file:
+            arrays: dict[str, Any] = outcome.vectors
+            np.savez_compressed(file, **arrays)
+        os.replace(folder / f"{outcome.key}.npz.part", folder / f"{outcome.key}.npz")
+    part = folder / f"{outcome.key}.json.part"
+    part.write_text(json.dumps(outcome.details, ensure_ascii=False), encoding="utf-8")
+    os.replace(part, folder / f"{outcome.key}.json")
+
+
+def write_tables(out: Path, baseline: str, results: Sequence[Result]) -> list[report.Line]:
+    """table.csv and table.md of the runs there are."""
+    if not results:
+        return []
+    lines = report.summarise(results, baseline)
+    optimistic = []
+    if any(result.selection == "paper" for result in results):
+        optimistic = report.optimism(results, read_lines(out / TRIALS))
+    for name, text in (
+        (TABLE_CSV, report.csv_table(lines)),
+        (TABLE_MD, report.markdown_report(lines, baseline, optimistic)),
+    ):
+        part = out / f"{name}.part"
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, out / name)
+    return lines

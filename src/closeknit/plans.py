@@ -1,0 +1,204 @@
+"""A study -> its cells (rows to train on and to test on) and, for each run, a plan: a generator of jobs.
+
+Every objective sees the same rows, folds, initial weights and batch order. Where settings are searched for, a run is
+preceded by its search: by default on validation parts inside its own training fold, so that the test fold stays unseen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .config import RunConfig
+from .data import Examples, Fingerprint, Rows, folds, subset
+from .errors import ConfigError, did_you_mean
+from .progress import say
+from .protocol import Job, Outcome, Result
+from .search import Try, most_tries, search
+from .study import Study, with_options
+
+INNER_FOLDS = 5  # a training fold is cut into so many; the first ones are the validation parts of its search
+
+Plan = Generator[list[Job], list[Outcome], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Rows of a data set, trained on and tested on."""
+
+    data: str
+    size: int
+    seed: int
+    fold: int
+    train: Rows
+    test: Rows
+    first: bool  # of its data set and size
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The texts of a study."""
+
+    texts: dict[str, Examples]
+    prints: dict[str, str]
+
+    @staticmethod
+    def of(study: Study) -> Loaded:
+        texts: dict[str, Examples] = {}
+        config = next(iter(study.objectives.values()))
+        for source in study.data:
+            name, examples = source.load(config)
+            if name in texts:
+                raise ConfigError(
+                    f'two data sets are called {name}; give them names: {{source = "…", name = "…"}}'
+                )
+            texts[name] = examples
+        for data, sets in study.hard_sets.items():
+            if data not in texts:
+                raise ConfigError(f"hard_sets names the data set {data}{did_you_mean(data, texts)}")
+            for label in (label for one in sets for label in one):
+                if label not in texts[data].classes:
+                    raise ConfigError(
+                        f"hard_sets: {data} has no class {label}{did_you_mean(label, texts[data].classes)}"
+                    )
+        return Loaded(texts, {name: Fingerprint.of(examples).digest for name, examples in texts.items()})
+
+
+def cells_of(study: Study, loaded: Loaded, tell: Callable[[str], None] = say) -> list[Cell]:
+    """The folds of every seed of every size of every data set."""
+    cells: list[Cell] = []
+    for data, examples in loaded.texts.items():
+        labels = examples.required_labels
+        for size in sorted({min(size or len(labels), len(labels)) for size in study.sizes}):
+            if size < max(study.sizes) and size == len(labels):
+                tell(f"{data} has {size:,} rows; all of them are used")
+            for seed in study.seeds:
+                rows = subset(labels, size, seed)
+                own = [labels[row] for row in rows]
+                rare = [label for label, n in Counter(own).items() if n < study.folds]
+                if rare and seed == study.seeds[0]:
+                    tell(
+                        f"{data}, {size:,} rows: {len(rare)} classes have fewer than {study.folds} rows; some folds "
+                        f"test them without having trained on them ({', '.join(sorted(rare)[:5])}{' …' if len(rare) > 5 else ''})"
+                    )
+                for fold, (train, test) in enumerate(folds(own, study.folds, seed, rare="keep")):
+                    first = seed == study.seeds[0] and fold == 0
+                    cells.append(Cell(data, size, seed, fold, rows[train], rows[test], first))
+    return cells
+
+
+class Planner:
+    """Turns a study into plans: generators of jobs, one for each run (or, chosen on the reported folds, for all of a cell)."""
+
+    def __init__(self, study: Study, loaded: Loaded) -> None:
+        self.study, self.loaded = study, loaded
+        chosen = dataclasses.asdict(study.search) if study.search else None
+        self.mode = study.selection if study.search else "fixed"
+        self.tags: dict[str, list[Any]] = {
+            name: [self.mode, chosen, {k: v for k, v in study.space(name).items()} if chosen else None]
+            for name in study.objectives
+        }
+
+    def key(self, cell: Cell, name: str) -> str:
+        """What identifies a run of the study, before its settings are chosen."""
+        config = self._seeded(self.study.objectives[name], cell)
+        tag = self.tags[name] if self.study.search else []
+        if self.mode == "paper":  # what is chosen depends on all the folds
+            tag = [*tag, self.study.folds, list(self.study.seeds)]
+        return Job.key_of(config, self.loaded.prints[cell.data], cell.train, cell.test, name, *tag)
+
+    def plans(self, cells: Sequence[Cell], done: Mapping[str, Result]) -> Iterator[Plan]:
+        groups = dict.fromkeys((cell.data, cell.size) for cell in cells)
+        for group in groups:
+            own = [cell for cell in cells if (cell.data, cell.size) == group]
+            if self.mode == "paper":
+                for name in self.study.objectives:
+                    if any(self.key(cell, name) not in done for cell in own):
+                        yield self._paper(own, name, done)
+                continue
+            for cell in own:
+                for name in self.study.objectives:
+                    if self.key(cell, name) not in done:
+                        yield self._single(cell, name)
+
+    def _single(self, cell: Cell, name: str) -> Plan:
+        """One run, after its search where there is one: on parts of the training fold alone."""
+        config = self.study.objectives[name]
+        if self.study.search is not None:
+            labels = self.loaded.texts[cell.data].required_labels
+            own = [labels[row] for row in cell.train]
+            parts = self.study.search.parts
+            inner = folds(own, max(INNER_FOLDS, parts), cell.seed, rare="keep")[:parts]
+            splits = [
+                dataclasses.replace(cell, train=cell.train[train], test=cell.train[test])
+                for train, test in inner
+            ]
+            config = yield from self._search(name, splits, seed=cell.seed * 1000 + cell.fold)
+        yield [self._final(cell, name, config)]
+
+    def _paper(self, cells: Sequence[Cell], name: str, done: Mapping[str, Result]) -> Plan:
+        """All runs of an objective on a data set, with the setting that does best on the very folds reported."""
+        config = yield from self._search(name, cells, seed=0)
+        yield [self._final(cell, name, config) for cell in cells if self.key(cell, name) not in done]
+
+    def _search(
+        self, name: str, splits: Sequence[Cell], seed: int
+    ) -> Generator[list[Job], list[Outcome], RunConfig]:
+        assert self.study.search is not None
+        config = self.study.objectives[name]
+        steps = search(self.study.space(name), self.study.search, len(splits), seed)
+        tries = next(steps)
+        while True:
+            outcomes = yield [self._trial(splits[one.split], name, config, one) for one in tries]
+            try:  # a setting that breaks the training scores nothing
+                tries = steps.send([outcome.scores.get("weighted_f1", 0.0) for outcome in outcomes])
+            except StopIteration as stop:
+                return with_options(config, stop.value)
+
+    def _trial(self, cell: Cell, name: str, config: RunConfig, one: Try) -> Job:
+        facts = {"options": one.options, "split": one.split, "trial": one.number, "stage": one.stage}
+        return self._job(cell, name, with_options(config, one.options), facts=facts)
+
+    def _final(self, cell: Cell, name: str, config: RunConfig) -> Job:
+        job = self._job(cell, name, config, details=True, vectors=cell.first)
+        return dataclasses.replace(job, key=self.key(cell, name))
+
+    def _job(self, cell: Cell, name: str, config: RunConfig, **more: Any) -> Job:
+        config = self._seeded(config, cell)
+        key = Job.key_of(config, self.loaded.prints[cell.data], cell.train, cell.test, name, "trial")
+        labels = tuple(self.loaded.texts[cell.data].classes)
+        return Job(
+            cell.data,
+            cell.size,
+            name,
+            cell.seed,
+            cell.fold,
+            cell.train,
+            cell.test,
+            labels,
+            config,
+            key,
+            **more,
+        )
+
+    def _seeded(self, config: RunConfig, cell: Cell) -> RunConfig:
+        return dataclasses.replace(config, train=dataclasses.replace(config.train, seed=cell.seed))
+
+    def most_jobs(self, cells: Sequence[Cell]) -> int:
+        """The most jobs there can be for these cells, to tell how long it may take."""
+        amount = 0
+        for name in self.study.objectives:
+            tries = 0
+            if self.study.search is not None:
+                parts = (
+                    self.study.search.parts
+                    if self.mode == "nested"
+                    else self.study.folds * len(self.study.seeds)
+                )
+                tries = most_tries(self.study.search, self.study.space(name), parts)
+            groups = len({(cell.data, cell.size) for cell in cells})
+            amount += len(cells) + tries * (len(cells) if self.mode == "nested" else groups)
+        return amount

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from closeknit.data import from_python
+from closeknit.errors import ConfigError
+from closeknit.plans import Loaded, Planner, cells_of
+from closeknit.search import SearchConfig
+from closeknit.study import Source, Study, read_study, with_options
+
+TOML = """
+[study]
+data = ["trec", { source = "banking77", classes = 4, name = "four" }]
+sizes = [100, "all"]
+seeds = [2, 16]
+folds = 3
+baseline = "cross_entropy"
+
+[encoder]
+max_length = 32
+
+[train]
+epochs = 3
+
+[objectives.cross_entropy]
+
+[objectives.wide]
+name = "triple_entropy"
+centers = 2000
+train = { lr = 3e-5 }
+
+[search]
+method = "random"
+trials = 5
+
+[search.spaces.wide]
+gamma = [0.05, 0.1]
+"train.lr" = { low = 1e-5, high = 1e-3, log = true }
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "study.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_study_file_is_read_whole(file):
+    study = read_study(file(TOML), {}, {})
+    assert study.data == (Source("trec"), Source("banking77", name="four", classes=4))
+    assert (study.sizes, study.seeds, study.folds) == ((100, 0), (2, 16), 3)
+    plain, wide = study.objectives["cross_entropy"], study.objectives["wide"]
+    assert plain.train.epochs == wide.train.epochs == 3
+    assert (plain.train.lr, wide.train.lr) == (None, 3e-5)
+    assert wide.objective.name == "triple_entropy" and wide.objective.options == {"centers": 2000}
+    assert plain.train.positives == wide.train.positives == 0  # the same batches for all
+    assert study.search == SearchConfig(method="random", trials=5)
+    assert study.space("wide") == {"gamma": [0.05, 0.1], "train.lr": {"low": 1e-5, "high": 1e-3, "log": True}}
+    assert "train.lr" in study.space("cross_entropy")
+
+
+def test_the_command_line_goes_before_the_file(file):
+    given = {"data": ["cr"], "seeds": [7], "folds": 2, "search": {"trials": 9}, "sizes": None}
+    study = read_study(file(TOML), given, {"train": {"epochs": 1}, "encoder": {"name": "textcnn"}})
+    assert study.data == (Source("cr"),)
+    assert study.seeds == (7,) and study.folds == 2 and study.sizes == (100, 0)
+    assert study.search.trials == 9 and study.search.method == "random"
+    assert study.objectives["wide"].train.epochs == 1
+    assert study.objectives["wide"].encoder.name == "textcnn"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("[study]", "[stduy]"), r"unknown table \[stduy\]; did you mean study"),
+        (("sizes =", "szes ="), "unknown setting study.szes; did you mean sizes"),
+        (("sizes = [100", 'sizes = ["many"'), "give a list of whole numbers"),
+        (("sizes = [100", "sizes = [-1"), "none may be negative"),
+        (("seeds = [2, 16]", "seeds = [2, 2]"), "one is given twice"),
+        (("seeds = [2, 16]", "seeds = []"), "needs seeds"),
+        (("folds = 3", "folds = 1"), "at least 2"),
+        (("centers = 2000", "centres = 2000"), "objective.centres for triple_entropy; did you mean centers"),
+        (("classes = 4", "clases = 4"), "unknown setting study.data.clases; did you mean classes"),
+        (
+            ('baseline = "cross_entropy"', 'baseline = "cross_entrop"'),
+            "is not among the objectives; did you mean",
+        ),
+        (("trials = 5", "trails = 5"), "unknown setting search.trails; did you mean trials"),
+        (("trials = 5", 'trials = "5"'), "whole number"),
+        (('method = "random"', 'method = "tpee"'), "did you mean tpe"),
+        (('method = "random"', 'method = "grid"'), "a grid needs a list"),
+        (("[search.spaces.wide]", "[search.spaces.wid]"), "no such objective; did you mean wide"),
+        (("gamma = [0.05, 0.1]", "gamma = [0.05, -1.0]"), None),
+        (("gamma = [0.05", 'gamma = ["much"'), "objective.gamma"),
+        (("gamma = [0.05", "gama = [0.05"), "objective.gama"),
+        (("[study]", "[study"), "not valid TOML"),
+        (("[objectives.wide]\nname", "[objectives.wide]\nnaem"), "wide"),
+    ],
+)
+def test_typing_errors_are_named(file, change, words):
+    text = TOML.replace(*change)
+    assert text != TOML
+    if words is None:  # told when the objective is built
+        read_study(file(text), {}, {})
+        return
+    with pytest.raises(ConfigError, match=words):
+        read_study(file(text), {}, {})
+
+
+def test_without_a_file_there_are_defaults():
+    study = read_study(None, {"data": ["messages"]}, {})
+    assert list(study.objectives) == ["cross_entropy", "triple_entropy"]
+    assert study.reference == "cross_entropy"
+    assert (study.sizes, study.folds, study.seeds, study.search) == ((1000,), 5, (2, 16, 128, 2048), None)
+    with pytest.raises(ConfigError, match="needs data"):
+        read_study(None, {}, {})
+    with pytest.raises(ConfigError, match="given twice"):
+        read_study(None, {"data": ["messages"], "objectives": ["supcon", "supcon"]}, {})
+    with pytest.raises(ConfigError, match="did you mean supcon"):
+        read_study(None, {"data": ["messages"], "objectives": ["supconn"]}, {})
+
+
+def test_options_reach_their_tables():
+    config = read_study(None, {"data": ["messages"]}, {}).objectives["triple_entropy"]
+    changed = with_options(config, {"train.lr": 1e-3, "gamma": 0.05})
+    assert changed.train.lr == 1e-3 and changed.objective.options == {"gamma": 0.05}
+    assert with_options(config, {}) == config
+    with pytest.raises(ConfigError, match=r"train\.lrr"):
+        with_options(config, {"train.lrr": 1.0})
+
+
+# ---------------------------------------------------------------- cells and plans
+
+
+@pytest.fixture
+def loaded():
+    texts = [f"text {i}" for i in range(60)]
+    examples = from_python(texts, [f"class {i % 3}" for i in range(60)], name="small")
+    return Loaded({"small": examples}, {"small": "print"})
+
+
+def study_of(**more):
+    configs = read_study(None, {"data": ["small"], "objectives": ["cross_entropy", "supcon"]}, {}).objectives
+    return Study((Source("small"),), configs, **{"sizes": (30, 0), "seeds": (2, 16), "folds": 3, **more})
+
+
+def test_every_objective_sees_the_same_rows_and_every_row_is_tested_once(loaded):
+    study = study_of()
+    cells = cells_of(study, loaded)
+    assert len(cells) == 2 * 2 * 3
+    for size in (30, 60):
+        for seed in (2, 16):
+            own = [cell for cell in cells if (cell.size, cell.seed) == (size, seed)]
+            tested = np.concatenate([cell.test for cell in own])
+            assert len(set(tested.tolist())) == len(tested) == size
+            for cell in own:
+                assert not set(cell.train.tolist()) & set(cell.test.tolist())
+                assert len(cell.train) + len(cell.test) == size
+    draws = [
+        {row for cell in cells if (cell.size, cell.seed) == (30, seed) for row in cell.test.tolist()}
+        for seed in (2, 16)
+    ]
+    assert draws[0] != draws[1]  # rows are drawn anew for each seed
+    jobs = [next(plan)[0] for plan in Planner(study, loaded).plans(cells, {})]
+    for first, second in zip(jobs[::2], jobs[1::2], strict=True):
+        assert {first.objective, second.objective} == {"cross_entropy", "supcon"}
+        assert np.array_equal(first.train, second.train) and np.array_equal(first.test, second.test)
+        assert first.config.train == second.config.train
+        assert first.config.train.seed == first.seed
+    assert len({job.key for job in jobs}) == len(jobs)
+
+
+def walk(plan, score):
+    """All jobs of a plan whose outcomes are given by a function."""
+    from closeknit.protocol import Outcome
+
+    jobs, asked = [], next(plan)
+    while True:
+        jobs += asked
+        try:
+            asked = plan.send([Outcome(job.key, {"weighted_f1": score(job)}) for job in asked])
+        except StopIteration:
+            return jobs
+
+
+def test_nested_selection_never_sees_the_test_fold(loaded):
+    study = study_of(search=SearchConfig(method="halving", trials=6), sizes=(0,))
+    cells = cells_of(study, loaded)
+    planner = Planner(study, loaded)
+    for cell, plan in zip(
+        [cell for cell in cells for _ in study.objectives], planner.plans(cells, {}), strict=True
+    ):
+        *trials, final = walk(plan, lambda job: job.config.train.lr or 0.0)
+        for job in trials:
+            assert job.facts
+            assert set(job.train.tolist()) | set(job.test.tolist()) <= set(cell.train.tolist())
+            assert not set(job.train.tolist()) & set(job.test.tolist())
+        assert np.array_equal(final.train, cell.train) and np.array_equal(final.test, cell.test)
+        best = max(trials, key=lambda job: job.config.train.lr or 0.0)
+        assert final.config.train.lr == best.config.train.lr  # the best one of the trials was taken
+        assert final.key == planner.key(cell, final.objective)
+
+
+def test_selection_on_the_reported_folds_uses_them_all(loaded):
+    study = study_of(search=SearchConfig(method="random", trials=4), sizes=(0,), selection="paper")
+    cells = cells_of(study, loaded)
+    plans = list(Planner(study, loaded).plans(cells, {}))
+    assert len(plans) == 2  # one for each objective
+    jobs = walk(plans[0], lambda job: job.config.train.lr or 0.0)
+    trials, finals = jobs[: 4 * 6], jobs[4 * 6 :]
+    assert [job.test.tolist() for job in finals] == [cell.test.tolist() for cell in cells]
+    assert {tuple(job.test) for job in trials} == {tuple(cell.test) for cell in cells}
+    assert len({job.config.train.lr for job in finals}) == 1
+
+
+def test_a_run_is_known_by_everything_that_decides_it(loaded):
+    cells = cells_of(study_of(), loaded)
+    keys = {
+        Planner(study_of(**more), loaded).key(cells[0], "supcon")
+        for more in (
+            {},
+            {"search": SearchConfig()},
+            {"search": SearchConfig(trials=7)},
+            {"search": SearchConfig(), "spaces": {"supcon": {"temperature": [0.1]}}},
+            {"search": SearchConfig(), "selection": "paper"},
+            {"search": SearchConfig(), "selection": "paper", "seeds": (2,)},
+        )
+    }
+    assert len(keys) == 6
+    more_seeds = Planner(study_of(seeds=(2, 16, 3), folds=3), loaded).key(cells[0], "supcon")
+    assert more_seeds in keys  # a study can grow
+
+
+def test_classes_can_be_chosen(tmp_path):
+    path = tmp_path / "four.csv"
+    path.write_text("text,label\n" + "".join(f"t{i},{'abcd'[i % 4]}\n" for i in range(40)))
+    config = next(iter(study_of().objectives.values()))
+    name, whole = Source(str(path)).load(config)
+    three, two = (Source(str(path), classes=n).load(config)[1] for n in (3, 2))
+    assert name == "four" and len(whole) == 40
+    assert len(three) == 30 and len(two) == 20 and set(two.classes) < set(three.classes)
+    assert Source(str(path), labels=("a", "c")).load(config)[1].classes == ["a", "c"]
+    with pytest.raises(ConfigError, match="has no class e"):
+        Source(str(path), labels=("a", "e")).load(config)
+    with pytest.raises(ConfigError, match="9 classes of"):
+        Source(str(path), classes=9).load(config)
+
+
+def test_rare_classes_are_told_of_and_kept():
+    examples = from_python([f"t{i}" for i in range(30)], ["a"] * 15 + ["b"] * 14 + ["c"], name="rare")
+    said = []
+    cells = cells_of(study_of(sizes=(0,)), Loaded({"rare": examples}, {"rare": "x"}), said.append)
+    assert sum(len(cell.test) for cell in cells if cell.seed == 2) == 30
+    assert any("1 classes have fewer than 3 rows" in text for text in said)
