@@ -106,14 +106,14 @@ def test_clld_says_when_its_distances_will_not_be_learnt(tiny, small, capsys):
 
 
 def test_clld_waits_ten_evaluations_by_itself(tiny, small):
-    assert Fit(from_python(*small), config(tiny, "clld", {}, patience=None)).patience == 10
-    assert Fit(from_python(*small), config(tiny, "supcon", {}, patience=None)).patience == 0
+    assert Fit(from_python(*small), config(tiny, "clld", {}, patience=None)).loop.patience == 10
+    assert Fit(from_python(*small), config(tiny, "supcon", {}, patience=None)).loop.patience == 0
 
 
 def test_evaluations_can_come_more_often_than_epochs(tiny, small):
     fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=2))
     run(fit)
-    assert len(fit.history) == fit.steps // 2
+    assert len(fit.loop.history) == fit.steps // 2
     with pytest.raises(ConfigError, match="need a validation part"):
         Fit(from_python(*small), config(tiny, "cross_entropy", {}, validation=0.0, evaluate_every=2))
 

@@ -17,7 +17,7 @@ LAYERS = [
     ["heads"],
     ["evaluation", "training", "checkpoint", "card"],
     ["config", "progress"],
-    ["model"],
+    ["model", "looping"],
     ["fitting"],
     ["protocol", "runs", "estimators"],
     ["runners", "study"],
@@ -61,7 +61,9 @@ def test_nothing_imports_from_above(path):
             assert HEIGHT[other] <= HEIGHT[own], f"{own} imports {other}, which stands above it"
 
 
-@pytest.mark.parametrize("name", ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages"])
+@pytest.mark.parametrize(
+    "name", ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages"]
+)
 def test_what_need_not_know_torch_does_not_import_it(name):
     import subprocess
     import sys

@@ -22,7 +22,7 @@ steps = [[step.loss, step.grad_norm, *step.terms.values()] for step in fit]
 if fit.world.main:
     from safetensors.torch import save_file
     save_file({k: v.contiguous().clone() for k, v in fit.training.learners.state_dict().items()}, out + ".safetensors")
-    open(out, "w").write(json.dumps({"steps": steps, "size": fit.world.size, "history": fit.history}))
+    open(out, "w").write(json.dumps({"steps": steps, "size": fit.world.size, "history": fit.loop.history}))
 """
 
 

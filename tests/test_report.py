@@ -84,7 +84,9 @@ def test_holm_on_a_case_worked_by_hand():
 
 def test_holm_agrees_with_statsmodels():
     # statsmodels.stats.multitest.multipletests(..., method="holm")
-    assert holm([0.0001, 0.0101, 0.0344, 0.04, 0.1]) == pytest.approx([0.0005, 0.0404, 0.1032, 0.1032, 0.1032])
+    assert holm([0.0001, 0.0101, 0.0344, 0.04, 0.1]) == pytest.approx(
+        [0.0005, 0.0404, 0.1032, 0.1032, 0.1032]
+    )
 
 
 def test_the_interval_and_the_p_value_tell_the_same():

@@ -100,7 +100,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tiny, small, tmp_path, validation
         tail = run(second)
         assert head + tail == losses
         assert same(weights(second), weights(whole))
-        assert second.history == whole.history
+        assert second.loop.history == whole.loop.history
         assert second.model.metrics == whole.model.metrics
 
 
@@ -175,14 +175,14 @@ def test_early_stopping_keeps_the_best_state(tiny, small):
     settings = config(tiny, objective="cross_entropy", epochs=40, lr=2e-3, validation=0.3, patience=3)
     fit = Fit(from_python(*small), settings)
     run(fit)
-    scores = [record["weighted_f1"] for record in fit.history]
+    scores = [record["weighted_f1"] for record in fit.loop.history]
     best = scores.index(max(scores))
     assert len(scores) == best + 1 + 3 < 40
     tokens, expected = fit.validation
     from closeknit.evaluation import outputs
 
     logits, _ = outputs(fit.model.encoder, fit.model.heads, tokens)
-    assert (logits.argmax(1) == expected).mean() == pytest.approx(fit.history[best]["accuracy"])
+    assert (logits.argmax(1) == expected).mean() == pytest.approx(fit.loop.history[best]["accuracy"])
     assert fit.model.metrics["validation"]["weighted_f1"] == max(scores)
 
 

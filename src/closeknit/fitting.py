@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import checkpoint
 from .config import EncoderConfig, RunConfig
 from .data import Examples, check_classes, split
 from .encoder import Encoder, load_encoder
 from .errors import ConfigError
 from .evaluation import outputs
 from .heads import NearestCentroid, NearestRows, build_heads
+from .looping import Loop
 from .metrics import classification_scores, confusion
 from .model import Model, label_numbers
 from .objectives import Joint, build_objective
@@ -29,7 +26,7 @@ from .progress import say
 from .samplers import Plan, batches_per_epoch, k_per_class, length_grouped, rows_without_positive
 from .tasks import Step, Task, batches_of
 from .tokens import RememberingTokeniser, Tokeniser
-from .training import NotFinite, train
+from .training import train
 
 # Tell apart the random numbers that are made of one seed for different ends.
 _ENCODER, _HEADS, _OBJECTIVE = 2, 3, 4
@@ -57,8 +54,7 @@ class Fit:
         stock: Stock | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
-        self.config, self.folder, self.resume, self.tell = config, folder, resume, tell
-        self.lock: IO[str] | None = None  # held by whoever gave the folder
+        self.config, self.tell = config, tell
         self.world = world or this_world()
         check_classes(examples)
         options = config.train
@@ -73,20 +69,27 @@ class Fit:
         names = list(labels) if labels is not None else examples.classes
         self.model, self.objective = new_model(examples, names, config, self.world, stock)
         self.tokens, self.y = self.model.tokens(examples), label_numbers(examples, names)
-        self.per_epoch = batches_per_epoch(len(examples), options.batch_size)
+        per_epoch = batches_per_epoch(len(examples), options.batch_size)
         copies = self.objective.copies
-        batch = batches_of(self.tokens, self.y, self._plan(), self.per_epoch, self.world, copies=copies)
-        task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
+        batch = batches_of(self.tokens, self.y, self._plan(), per_epoch, self.world, copies=copies)
+        task = Task("classify", batch, per_epoch, self.objective, self.model.heads)
         self.training = train(self.model.encoder, [task], options, world=self.world)
         self.rows = len(examples)
         self.validation = None
         if validation is not None:
             self.validation = self.model.tokens(validation), label_numbers(validation, names)
-        self.best: dict[str, Tensor] | None = None
-        self.best_score, self.waited = -1.0, 0
-        self.history: list[dict[str, Any]] = []
-        self.epoch_loss = 0.0
-        self.patience = self.objective.patience if options.patience is None else options.patience
+        self.confusion: Tensor | None = None  # of the last evaluation
+        self.loop = Loop(
+            self.training,
+            every=options.evaluate_every if options.evaluate_every and self.validation else per_epoch,
+            evaluate=self._evaluate if self.validation else None,
+            metric=options.metric,
+            patience=self.objective.patience if options.patience is None else options.patience,
+            observe=self._observe,
+            folder=folder,
+            resume=resume,
+            world=self.world,
+        )
         self._warn_of_idle_adaptation()
 
     def _plan(self) -> Plan:
@@ -113,8 +116,8 @@ class Fit:
                 "the label distance stays as it is: learning it needs a validation part (train.validation=0.1)"
             )
             return
-        evaluations = self.steps // self._evaluation_steps
-        progress = [n * self._evaluation_steps / self.steps for n in range(1, evaluations + 1)]
+        evaluations = self.steps // self.loop.every
+        progress = [n * self.loop.every / self.steps for n in range(1, evaluations + 1)]
         if not any(adaptation.due(n, share) for n, share in enumerate(progress, 1)):
             self.tell(
                 f"the label distance will not be updated: {evaluations} evaluations, an update every "
@@ -126,63 +129,25 @@ class Fit:
         return self.training.steps
 
     def __iter__(self) -> Iterator[Step]:
-        if self.resume:
-            self._take_up()
-        saved = time.monotonic()
-        while not self.done:
-            try:
-                step = next(iter(self.training))
-            except NotFinite as error:
-                if self.folder is None:
-                    raise
-                self.save_state()
-                raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
-            self.epoch_loss += step.loss
-            if step.number % self._evaluation_steps == 0:
-                step = self._evaluate(step)
-            if self.folder is not None and time.monotonic() - saved >= self.config.train.checkpoint_seconds:
-                self.save_state()
-                saved = time.monotonic()
-            yield step
+        yield from self.loop
         self._finish()
 
-    @property
-    def done(self) -> bool:
-        return self.training.number >= self.steps or 0 < self.patience <= self.waited
+    def _evaluate(self) -> dict[str, float]:
+        """Scores on the validation part."""
+        assert self.validation is not None
+        tokens, expected = self.validation
+        self._learn_neighbours()
+        logits, _ = outputs(self.model.encoder, self.model.heads, tokens)
+        predicted = logits.argmax(axis=1)
+        scores = classification_scores(expected, predicted, self.model.labels)
+        scores.pop("per_class")
+        self.confusion = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
+        return scores
 
-    @property
-    def _evaluation_steps(self) -> int:
-        every = self.config.train.evaluate_every
-        return every if every and self.validation is not None else self.per_epoch
-
-    def _evaluate(self, step: Step) -> Step:
-        """Score on the validation part, keep the best state, let the objective learn from the confusions."""
-        record: dict[str, Any] = {
-            "epoch": step.epoch,
-            "loss": self.epoch_loss / self._evaluation_steps,
-        }
-        self.epoch_loss = 0.0
-        if self.validation is not None:
-            tokens, expected = self.validation
-            self._learn_neighbours()
-            logits, _ = outputs(self.model.encoder, self.model.heads, tokens)
-            predicted = logits.argmax(axis=1)
-            scores = classification_scores(expected, predicted, self.model.labels)
-            scores.pop("per_class")
-            record |= scores
-            step = dataclasses.replace(step, scores=scores)
-            if scores[self.config.train.metric] > self.best_score:
-                self.best_score, self.waited = scores[self.config.train.metric], 0
-                self.best = {
-                    key: value.detach().cpu().clone()
-                    for key, value in self.training.learners.state_dict().items()
-                }
-            else:
-                self.waited += 1
-            counts = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
-            self.objective.observe(counts, len(self.history) + 1, step.number / self.steps)
-        self.history.append(record)
-        return step
+    def _observe(self, evaluation: int, progress: float) -> None:
+        """Let the objective learn from what was confused."""
+        if self.confusion is not None:
+            self.objective.observe(self.confusion, evaluation, progress)
 
     def _learn_neighbours(self) -> None:
         """Where no term trains the logits, let the training rows themselves say which class is near."""
@@ -191,52 +156,18 @@ class Fit:
             pooled = torch.from_numpy(outputs(self.model.encoder, None, self.tokens)[1])
             head.learn(pooled.to(self.world.device), torch.from_numpy(self.y).to(self.world.device))
 
-    def save_state(self) -> None:
-        """Write a checkpoint now; between two steps, never during one."""
-        if self.folder is None or not self.world.main:
-            return
-        tensors, facts = self.training.state()
-        tensors |= {f"best/{key}": value for key, value in (self.best or {}).items()}
-        facts |= {
-            "best_score": self.best_score,
-            "waited": self.waited,
-            "history": self.history,
-            "epoch_loss": self.epoch_loss,
-        }
-        checkpoint.save(self.folder, self.training.number, tensors, facts)
-
-    def _take_up(self) -> None:
-        found = checkpoint.load(self.folder) if self.folder is not None else None
-        if found is None:
-            return
-        tensors, facts = found
-        self.training.load_state(tensors, facts)
-        best = {key.removeprefix("best/"): value for key, value in tensors.items() if key.startswith("best/")}
-        self.best = best or None
-        self.best_score, self.waited = facts["best_score"], facts["waited"]
-        self.history, self.epoch_loss = facts["history"], facts["epoch_loss"]
-
     def _finish(self) -> None:
-        if self.best is not None:
-            self.training.learners.load_state_dict(self.best)
         self._learn_neighbours()
         if "weighting" in self.model.heads:  # it served the training only
             del self.model.heads["weighting"]
         self.model.objective = {
             key: value.detach().cpu() for key, value in self.objective.state_dict().items()
         }
-        self.model.metrics["history"] = self.history
-        if self.best is not None:
-            best = max(self.history, key=lambda record: record[self.config.train.metric])
+        self.model.metrics["history"] = self.loop.history
+        if self.loop.best is not None:
+            best = max(self.loop.history, key=lambda record: record[self.config.train.metric])
             self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
         self.training.learners.eval()
-
-    def forget_state(self) -> None:
-        """Remove the checkpoints of a run that is finished and saved."""
-        if self.folder is not None and self.world.main:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            if self.lock is not None:
-                self.lock.close()
 
 
 class Stock:

@@ -154,7 +154,7 @@ def _details(
         "predicted": predicted.tolist(),
         "confidence": [round(float(value), 4) for value in confidence],
         "entropy": [round(float(value), 4) for value in entropy],
-        "history": fit.history,
+        "history": fit.loop.history,
         "texts": {str(position): text(position) for position in shown},
     }
     distances = [value for key, value in fit.model.objective.items() if key.endswith(".distance")]

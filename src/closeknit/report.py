@@ -60,6 +60,7 @@ class Line:
     seconds: float
     gain: Difference | None
     p_holm: float | None
+    pairs: int = 0  # runs that the baseline has too
 
 
 # ---------------------------------------------------------------- tests
@@ -130,6 +131,7 @@ def summarise(rows: Sequence[Scored], baseline: str) -> list[Line]:
                     float(np.mean([row.seconds for row in own])),
                     corrected_t_test(paired, 1.0 / own[0].folds) if tested else None,
                     None,
+                    len(paired),
                 )
             )
     return _with_holm(lines)
@@ -250,11 +252,14 @@ def in_words(line: Line, baseline: str) -> str:
             else f"{line.objective} has no paired runs yet."
         )
     direction = "gains" if line.gain.mean >= 0 else "loses"
-    runs = f"{line.runs} paired run{'s' if line.runs != 1 else ''}"
-    p = "p < 0.001" if line.gain.p_value < 0.001 else f"p = {line.gain.p_value:.2g}"
-    if line.runs < 2:
-        verdict = "one run cannot tell more"
-    elif line.gain.p_value < 0.05:
+    runs = f"{line.pairs} paired runs"
+    corrected = line.gain.p_value if line.p_holm is None else line.p_holm
+    p = "p < 0.001" if corrected < 0.001 else f"p = {corrected:.2g}"
+    if corrected > line.gain.p_value:
+        p += " after correction for several data sets"
+    if line.pairs < 2:
+        verdict = "one paired run cannot tell more"
+    elif corrected < 0.05:
         verdict = f"with {runs} that is more than chance would explain, {p}"
     else:
         verdict = f"with {runs} this could well be chance, {p}"

@@ -80,19 +80,19 @@ def train_in_folder(
             shutil.rmtree(states, ignore_errors=True)
         with no_space_explained(out):
             states.mkdir(parents=True, exist_ok=True)
-            fit.lock = lock_folder(states / "lock", out)
+            fit.loop.lock = lock_folder(states / "lock", out)
             write_json(states / RUN, identity)
     wait_for_all(world)
     with _StopSignals() as signals:
         for step in follow(fit, config.objective.name):
             if signals.received:
-                fit.save_state()
+                fit.loop.save_state()
                 raise Stopped(
                     f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
                 )
     model = fit.model
     if fit.training.number < fit.steps and world.main:
-        say(f"stopped early after {fit.patience} evaluations without gain; the best epoch is kept")
+        say(f"stopped early after {fit.loop.patience} evaluations without gain; the best epoch is kept")
     model.metrics["data"] = identity["data"]
     if parts.test is not None:
         model.metrics["test"] = model.evaluate(parts.test)
@@ -100,7 +100,7 @@ def train_in_folder(
     model.metrics["steps"] = fit.training.number
     if world.main:
         model.save(out)
-        fit.forget_state()
+        fit.loop.forget_state()
     leave(world)
     return model.metrics if world.main else {}
 

@@ -1,0 +1,139 @@
+"""Loop: a training with evaluations, the best state, checkpoints and early stopping around it."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from torch import Tensor
+
+from . import checkpoint
+from .processes import World
+from .tasks import Step
+from .training import NotFinite, Training
+
+Scores = dict[str, float]
+
+
+class Loop:
+    """Iterate over it to train to the end.
+
+    Every `every` steps the mean loss goes into `history`, with the scores of `evaluate` where there is one. The state with
+    the best `metric` is kept, and `patience` evaluations without a better one end the training. `observe` is
+    called after each evaluation with its number and the share of the training that is done. With a `folder` the state is
+    saved there from time to time, and `resume=True` goes on from the newest one, to the same weights as a run that was
+    never interrupted.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        *,
+        every: int,
+        evaluate: Callable[[], Scores] | None = None,
+        metric: str = "",
+        patience: int = 0,
+        observe: Callable[[int, float], None] | None = None,
+        folder: Path | None = None,
+        resume: bool = False,
+        world: World,
+    ) -> None:
+        self.training, self.every, self.metric, self.patience = training, every, metric, patience
+        self.evaluate, self.observe, self.folder, self.resume, self.world = (
+            evaluate,
+            observe,
+            folder,
+            resume,
+            world,
+        )
+        self.lock: IO[str] | None = None  # held by whoever gave the folder
+        self.best: dict[str, Tensor] | None = None
+        self.best_score, self.waited = -float("inf"), 0
+        self.history: list[dict[str, Any]] = []
+        self.epoch_loss = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.training.number >= self.training.steps or 0 < self.patience <= self.waited
+
+    def __iter__(self) -> Iterator[Step]:
+        if self.resume:
+            self._take_up()
+        saved = time.monotonic()
+        while not self.done:
+            try:
+                step = next(iter(self.training))
+            except NotFinite as error:
+                if self.folder is None:
+                    raise
+                self.save_state()
+                raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
+            self.epoch_loss += step.loss
+            if step.number % self.every == 0:
+                step = self._evaluate(step)
+            if (
+                self.folder is not None
+                and time.monotonic() - saved >= self.training.config.checkpoint_seconds
+            ):
+                self.save_state()
+                saved = time.monotonic()
+            yield step
+        if self.best is not None:
+            self.training.learners.load_state_dict(self.best)
+        self.training.learners.eval()
+
+    def _evaluate(self, step: Step) -> Step:
+        """Note the loss; score, keep the best state, and let others learn from it."""
+        record: dict[str, Any] = {"epoch": step.epoch, "loss": self.epoch_loss / self.every}
+        self.epoch_loss = 0.0
+        if self.evaluate is not None:
+            scores = self.evaluate()
+            record |= scores
+            step = dataclasses.replace(step, scores=scores)
+            if scores[self.metric] > self.best_score:
+                self.best_score, self.waited = scores[self.metric], 0
+                learners = self.training.learners.state_dict()
+                self.best = {key: value.detach().cpu().clone() for key, value in learners.items()}
+            else:
+                self.waited += 1
+            if self.observe is not None:
+                self.observe(len(self.history) + 1, step.number / self.training.steps)
+        self.history.append(record)
+        return step
+
+    def save_state(self) -> None:
+        """Write a checkpoint now; between two steps, never during one."""
+        if self.folder is None or not self.world.main:
+            return
+        tensors, facts = self.training.state()
+        tensors |= {f"best/{key}": value for key, value in (self.best or {}).items()}
+        facts |= {
+            "best_score": self.best_score if self.best is not None else None,
+            "waited": self.waited,
+            "history": self.history,
+            "epoch_loss": self.epoch_loss,
+        }
+        checkpoint.save(self.folder, self.training.number, tensors, facts)
+
+    def _take_up(self) -> None:
+        found = checkpoint.load(self.folder) if self.folder is not None else None
+        if found is None:
+            return
+        tensors, facts = found
+        self.training.load_state(tensors, facts)
+        best = {key.removeprefix("best/"): value for key, value in tensors.items() if key.startswith("best/")}
+        self.best = best or None
+        if self.best is not None:
+            self.best_score = facts["best_score"]
+        self.waited, self.history, self.epoch_loss = facts["waited"], facts["history"], facts["epoch_loss"]
+
+    def forget_state(self) -> None:
+        """Remove the checkpoints of a run that is finished and saved."""
+        if self.folder is not None and self.world.main:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            if self.lock is not None:
+                self.lock.close()
