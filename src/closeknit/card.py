@@ -5,6 +5,48 @@ from __future__ import annotations
 from typing import Any
 
 
+def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
+    """The card of a sentence encoder."""
+    run, encoder = facts["run"], facts["encoder"]
+    lines = [
+        "---",
+        "library_name: closeknit",
+        "tags: [sentence-similarity, feature-extraction, sentence-transformers, closeknit]",
+        "---",
+        "",
+        "# Sentence encoder",
+        "",
+        f"Trained from `{encoder['name']}` ({encoder['pooling']} pooling) with `{run['method']['name']}` on "
+        f"{metrics.get('rows', 0):,} rows by Closeknit {facts['versions']['closeknit']}.",
+        "",
+    ]
+    points = {
+        "before": metrics.get("before"),
+        "after": metrics.get("validation"),
+        **metrics.get("scores", {}),
+    }
+    known = {name: own for name, own in points.items() if own}
+    if known:
+        measures = list(dict.fromkeys(key for own in known.values() for key in own if key != "epoch"))
+        lines += ["| | " + " | ".join(measures) + " |", "|---|" + "---|" * len(measures)]
+        for name, own in known.items():
+            shown = [f"{own[key]:.4f}" if key in own else "" for key in measures]
+            lines.append(f"| {name} | " + " | ".join(shown) + " |")
+        lines.append("")
+    lines += [
+        "```python",
+        "from closeknit import SentenceEncoder",
+        "",
+        'vectors = SentenceEncoder.load("this folder").encode(["a text", "another"])',
+        "```",
+        "",
+        'Or `SentenceTransformer("this folder").encode(...)`, with the same vectors. The full configuration of the run is',
+        "in `run.toml`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def model_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """What the model is, how it scored and how to use it, in Markdown."""
     run, encoder = facts["run"], facts["encoder"]

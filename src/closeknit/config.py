@@ -102,33 +102,37 @@ class RunConfig:
         options = {
             key: value for key, value in objective.items() if key not in defaults or value != defaults[key]
         }
-        made = {table: _build(kind, table, tables.get(table, {})) for table, kind in _TABLES.items()}
+        made = {table: build_table(kind, table, tables.get(table, {})) for table, kind in _TABLES.items()}
         return RunConfig(objective=ObjectiveConfig(name, options), **made)
 
     def to_toml(self) -> str:
-        lines: list[str] = []
-        for table, values in self.to_dict().items():
-            lines += [
-                f"[{table}]",
-                *(f"{k} = {_toml(v)}" for k, v in values.items() if v is not None),
-                "",
-            ]
-        return "\n".join(lines)
+        return to_toml(self.to_dict())
+
+
+def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Flat tables as a TOML file; what is None is left out."""
+    lines: list[str] = []
+    for table, values in tables.items():
+        lines += [f"[{table}]", *(f"{k} = {_toml(v)}" for k, v in values.items() if v is not None), ""]
+    return "\n".join(lines)
 
 
 _TABLES: dict[str, Any] = {"data": DataConfig, "encoder": EncoderConfig, "train": TrainConfig}
 
 
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The tables of a TOML file."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
 def read_config(path: str | Path | None, changes: Sequence[str] = ()) -> RunConfig:
     """A run from a TOML file (or the defaults), with `table.setting=value` changes on top."""
-    tables: dict[str, dict[str, Any]] = {}
-    if path is not None:
-        try:
-            tables = tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
-        except FileNotFoundError:
-            raise ConfigError(f"{path} does not exist") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    tables: dict[str, dict[str, Any]] = read_toml(path) if path is not None else {}
     return RunConfig.from_dict(read_tables(tables, changes))
 
 
@@ -165,7 +169,8 @@ def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mappi
     return found
 
 
-def _build(kind: Any, table: str, values: Mapping[str, Any]) -> Any:
+def build_table(kind: Any, table: str, values: Mapping[str, Any]) -> Any:
+    """A dataclass of settings from a table; unknown names and wrong types are refused."""
     hints = typing.get_type_hints(kind)
     known = {f.name for f in dataclasses.fields(kind)}
     for key, value in values.items():

@@ -131,7 +131,13 @@ def from_python(
 
 def read_file(path: str | Path, columns: Columns | None = None, *, labelled: bool = True) -> Examples:
     """Examples from one CSV, TSV, JSONL, Parquet or plain text file (a line each)."""
-    path, columns = Path(path), columns or Columns()
+    columns = columns or Columns()
+    return build(pick_columns(read_table(path), columns, str(path), labelled), columns, str(path))
+
+
+def read_table(path: str | Path) -> dict[str, list[Any]]:
+    """The columns of one CSV, TSV, JSONL, Parquet or plain text file (a line each, the column text)."""
+    path = Path(path)
     if not path.exists():
         raise DataError(f"{path} does not exist{_nearby(path)}")
     if path.is_dir():
@@ -149,7 +155,7 @@ def read_file(path: str | Path, columns: Columns | None = None, *, labelled: boo
         raise DataError(f"{path}: cannot read {suffix} files; use .csv, .tsv, .jsonl, .parquet or .txt")
     if not table or not next(iter(table.values())):
         raise DataError(f"{path} is empty: it has no rows")
-    return build(pick_columns(table, columns, str(path), labelled), columns, str(path))
+    return table
 
 
 def holds_data(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,6 +161,46 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
     if any("pooler" in key for key in facts["missing_keys"]):
         trunk.pooler = None  # it would be random
     return trunk, tokenizer
+
+
+# Where the language models of the architectures keep what follows the encoder.
+_LANGUAGE_HEADS: dict[str, Callable[[Any], nn.Module]] = {
+    "bert": lambda model: model.cls.predictions,
+    "roberta": lambda model: model.lm_head,
+    "xlm-roberta": lambda model: model.lm_head,
+    "camembert": lambda model: model.lm_head,
+    "albert": lambda model: model.predictions,
+    "electra": lambda model: nn.Sequential(model.generator_predictions, model.generator_lm_head),
+    "distilbert": lambda model: nn.Sequential(
+        model.vocab_transform, nn.GELU(), model.vocab_layer_norm, model.vocab_projector
+    ),
+    "modernbert": lambda model: nn.Sequential(model.head, model.decoder),
+}
+
+
+def load_language_head(name: str | None, encoder: Encoder) -> nn.Module:
+    """What turns hidden states into guesses of masked tokens, with the encoder's own embeddings as its output weights.
+
+    An encoder that was saved without one gets a new one.
+    """
+    from transformers import AutoModelForMaskedLM
+
+    if encoder.model_type not in _LANGUAGE_HEADS:
+        raise ConfigError(f"masked-language modelling does not know the architecture {encoder.model_type}")
+    source = name or default_encoder()
+    with quiet_transformers():
+        try:
+            model = AutoModelForMaskedLM.from_pretrained(
+                source, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            )
+        except Exception as error:  # as for the encoder itself
+            raise ModelError(_why_not_loaded(source, error)) from error
+    head = _LANGUAGE_HEADS[encoder.model_type](model)
+    trunk: Any = encoder.trunk
+    output, embeddings = model.get_output_embeddings(), trunk.get_input_embeddings()
+    if output is not None and output.weight.shape == embeddings.weight.shape:
+        output.weight = embeddings.weight
+    return head
 
 
 def _why_not_loaded(source: str | Path, error: Exception) -> str:

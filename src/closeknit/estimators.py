@@ -13,11 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from .config import RunConfig
 from .data import from_python
+from .embedding import EmbeddingFit
+from .embedding_scores import ScoredPairs
 from .errors import ConfigError, DataError
 from .evaluation import Floats, softmax
 from .fitting import Fit
 from .model import Model
 from .progress import follow
+from .sentence_model import EmbeddingConfig, SentenceModel, with_recipe
+from .sentences import sentences_from
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}
@@ -178,6 +182,142 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     return str(value) if isinstance(value, Path) else value
+
+
+class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Turns a pretrained encoder into a sentence encoder; texts in, vectors out.
+
+    `fit` takes texts, (text, text2) pairs that belong together, or (text, text2, negative) triplets; labels, where given,
+    keep rows of one class from being each other's negatives. `method` is simcse, mirror or
+    multiple_negatives; None is simcse for texts and triplets, multiple_negatives for pairs. `method_options`, `train_options`
+    and `encoder_options` take the settings of the tables [method], [train] and [encoder] of a run file.
+    """
+
+    def __init__(
+        self,
+        method: str | None = None,
+        encoder: str | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        max_length: int = 128,
+        pooling: str = "mean",
+        method_options: Mapping[str, Any] | None = None,
+        random_state: int = 2,
+        train_options: Mapping[str, Any] | None = None,
+        encoder_options: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.encoder = encoder
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_length = max_length
+        self.pooling = pooling
+        self.method_options = method_options
+        self.random_state = random_state
+        self.train_options = train_options
+        self.encoder_options = encoder_options
+        self.verbose = verbose
+
+    def fit(
+        self, X: Sequence[Any], y: Sequence[Any] | None = None, validation: Any = None
+    ) -> SentenceEncoder:
+        """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best epoch is kept."""
+        sentences = sentences_from(_listed(X), None if y is None else _listed(y), name="the training data")
+        fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=_scored(validation))
+        for _ in follow(fit, fit.config.method.name, show=self.verbose):
+            pass
+        self.model_ = fit.model
+        return self
+
+    def _config(self, columns: int) -> EmbeddingConfig:
+        method = self.method or ("multiple_negatives" if columns == 2 else "simcse")
+        train = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "lr": self.learning_rate,
+            "seed": self.random_state,
+        }
+        tables = {
+            "encoder": {
+                "name": self.encoder,
+                "max_length": self.max_length,
+                "pooling": self.pooling,
+                **(self.encoder_options or {}),
+            },
+            "method": {"name": method, **(self.method_options or {})},
+            "train": {
+                **{key: value for key, value in train.items() if value is not None},
+                **(self.train_options or {}),
+            },
+        }
+        plain = {table: {key: _plain(value) for key, value in own.items()} for table, own in tables.items()}
+        return with_recipe(plain, columns)
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        batch_size: int | None = None,
+        normalize: bool = False,
+        show_progress: bool = False,
+    ) -> Floats:
+        """The vectors (R, H) of texts; `batch_size` bounds how many texts of 128 tokens are encoded at once."""
+        check_is_fitted(self, "model_")
+        examples = from_python(_listed(texts), name="the texts")
+        return self.model_.encode(
+            examples.texts, normalize=normalize, batch_size=batch_size, show_progress=show_progress
+        )
+
+    def transform(self, X: Sequence[str]) -> Floats:
+        return self.encode(X)
+
+    def similarity(self, first: Sequence[str], second: Sequence[str] | None = None) -> Floats:
+        """Cosines (R, S) of texts with others, or with each other."""
+        a = self.encode(first, normalize=True)
+        similar: Floats = a @ (a if second is None else self.encode(second, normalize=True)).T
+        return similar
+
+    def save(self, folder: str | Path) -> None:
+        check_is_fitted(self, "model_")
+        self.model_.save(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> SentenceEncoder:
+        """An encoder that was saved; ready to encode."""
+        model = SentenceModel.load(folder, device=device)
+        tables = model.config.to_dict()
+        made = cls(
+            tables["method"]["name"],
+            tables["encoder"]["name"],
+            tables["train"]["epochs"],
+            tables["train"]["batch_size"],
+            tables["train"]["lr"],
+            tables["encoder"]["max_length"],
+            tables["encoder"]["pooling"],
+            random_state=tables["train"]["seed"],
+        )
+        made.model_ = model
+        return made
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+
+def _scored(rows: Any) -> ScoredPairs | None:
+    if rows is None or isinstance(rows, ScoredPairs):
+        return rows
+    listed = list(rows)
+    if not listed or any(isinstance(row, str) or len(row) != 3 for row in listed):
+        raise DataError("the validation part is a list of (text, text, score) rows")
+    return ScoredPairs(
+        [row[0] for row in listed],
+        [row[1] for row in listed],
+        np.array([float(row[2]) for row in listed]),
+        "validation",
+        None,
+    )
 
 
 def _listed(texts: Any) -> Any:

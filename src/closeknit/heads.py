@@ -160,6 +160,18 @@ class Projection(nn.Module):
         return projected
 
 
+class LanguageHead(nn.Module):
+    """Guesses of tokens (n, vocabulary) from hidden states (n, H), by the layers of the architecture's own language model."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        guesses: Tensor = self.layers(hidden)
+        return guesses
+
+
 def build_heads(encoder: Encoder, classes: int, views: Iterable[str]) -> nn.ModuleDict:
     """The heads that these views need; a classifier always, since it is what predicts."""
     heads = nn.ModuleDict({"logits": Classifier(encoder, classes)})
@@ -193,6 +205,9 @@ def read_views(
             whole(name, torch.softmax(views["weighting_logits"].z, dim=-1))
         elif name == "head_weights":
             whole(name, torch.softmax(views["logits"].z.detach(), dim=-1))
+        elif name == "masked_tokens":
+            told = y >= 0  # (R, T)
+            views[name] = View(heads[name](encoded.hidden[told]), y[told])
         elif name.endswith("tokens"):
             chosen = _chosen_tokens(encoded, name)  # (R, T)
             owner = chosen.nonzero()[:, 0]  # (n,) the row each token belongs to

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import platform
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -83,28 +83,7 @@ class Model:
 
     def save(self, folder: str | Path) -> None:
         """Write the model folder; `closeknit.json` comes last, so a folder that has it is whole."""
-        folder = Path(folder)
-        if folder.exists() and not folder.is_dir():
-            raise ModelError(f"{folder} is a file; name a folder")
-        held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-        if held and MAIN not in held and held != {"checkpoints"}:
-            raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
-        folder.mkdir(parents=True, exist_ok=True)
-        old = _written_before(folder)
-        unfinished = folder / "unfinished-model"
-        shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir()
-        with no_space_explained(folder):
-            try:
-                self._write(unfinished)
-                (folder / MAIN).unlink(missing_ok=True)
-                for name in old:  # nothing of another model may stay beside the new one
-                    _remove(folder / name)
-                for item in sorted(unfinished.iterdir(), key=lambda path: path.name == MAIN):
-                    _remove(folder / item.name)
-                    item.replace(folder / item.name)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
+        save_folder(Path(folder), self._write)
 
     def _write(self, folder: Path) -> None:
         trunk = merged_trunk(self.encoder)
@@ -118,7 +97,7 @@ class Model:
             write_tensors(folder / WEIGHTS, trunk.state_dict())
         else:
             _write_transformers(folder, self, trunk)
-            _write_sentence_transformers(folder, self, trunk)
+            write_sentence_transformers(folder, self.encoder, trunk, self.config.encoder.max_length)
         self.tokeniser.save(folder)
         write_tensors(folder / HEADS, self.heads.state_dict())
         if self.objective:
@@ -136,9 +115,7 @@ class Model:
             "encoder": encoder,
             "run": self.config.to_dict(),
             "versions": versions(),
-            "files": {
-                str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()
-            },
+            "files": file_sizes(folder),
         }
         (folder / "README.md").write_text(model_card(facts, self.metrics), encoding="utf-8")
         write_json(folder / MAIN, facts)
@@ -165,7 +142,7 @@ class Model:
             if not isinstance(labels, list) or len(set(labels)) != len(labels):
                 raise ModelError(f"{folder / MAIN} is damaged: labels is not a list of different names")
             config = RunConfig.from_dict(facts["run"])
-            encoder, tokeniser = _load_encoder(folder, kind, config.encoder.max_length)
+            encoder, tokeniser = load_saved_encoder(folder, kind, config.encoder.max_length)
             heads = _build_heads(encoder, len(labels), facts["heads"])
         except ConfigError as error:
             raise ModelError(f"{folder / MAIN}: {error}") from None
@@ -185,10 +162,7 @@ class Model:
             objective,
             metrics,
         )
-        device = device or best_device()
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise ModelError(f"device {device} was asked for, but there is no GPU here")
-        return model.to(device)
+        return model.to(existing_device(device))
 
     def to(self, device: str) -> Model:
         self.encoder.to(device).eval()
@@ -230,6 +204,43 @@ def best_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
+def existing_device(asked: str | None) -> str:
+    device = asked or best_device()
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise ModelError(f"device {device} was asked for, but there is no GPU here")
+    return device
+
+
+def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside, and then put its files into their place, `closeknit.json` last."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder} is a file; name a folder")
+    held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if held and MAIN not in held and held != {"checkpoints"}:
+        raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
+    folder.mkdir(parents=True, exist_ok=True)
+    old = _written_before(folder)
+    unfinished = folder / "unfinished-model"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    with no_space_explained(folder):
+        try:
+            write(unfinished)
+            (folder / MAIN).unlink(missing_ok=True)
+            for name in old:  # nothing of another model may stay beside the new one
+                _remove(folder / name)
+            for item in sorted(unfinished.iterdir(), key=lambda path: path.name == MAIN):
+                _remove(folder / item.name)
+                item.replace(folder / item.name)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """What a model folder holds, so that a damaged file is noticed."""
+    return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
 def label_numbers(examples: Examples, labels: Sequence[str]) -> npt.NDArray[np.int64]:
     """The class number of each row (R,)."""
     number = {label: i for i, label in enumerate(labels)}
@@ -260,7 +271,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def read_facts(folder: Path) -> dict[str, Any]:
+KINDS = {"text_classifier": "a text classifier", "sentence_encoder": "a sentence encoder"}
+
+
+def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, Any]:
+    """What a model folder says of itself; refuses one that is damaged, or of another kind than expected."""
     if not folder.is_dir():
         raise ModelError(
             f"{folder} does not exist" if not folder.exists() else f"{folder} is a file, not a model folder"
@@ -272,8 +287,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
             )
         raise ModelError(f"{folder} is no model folder: {MAIN} is missing")
     facts = read_json(folder / MAIN)
-    if not isinstance(facts, dict) or facts.get("kind") != "text_classifier":
-        raise ModelError(f"{folder / MAIN} does not describe a text classifier")
+    if not isinstance(facts, dict) or facts.get("kind") not in KINDS:
+        raise ModelError(f"{folder / MAIN} does not describe a model of Closeknit")
+    if kind is not None and facts["kind"] != kind:
+        raise ModelError(f"{folder} holds {KINDS[facts['kind']]}, not {KINDS[kind]}")
     if facts.get("format") != FORMAT:
         raise ModelError(
             f"{folder} has format {facts.get('format')}; this version of Closeknit reads format {FORMAT}"
@@ -287,7 +304,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def _load_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[Encoder, Tokeniser]:
+def load_saved_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[Encoder, Tokeniser]:
     if kind["model_type"] == "textcnn":
         cnn = TextCNN.from_dict(kind["textcnn"])
         _fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
@@ -316,7 +333,7 @@ def _check_no_more(trunk: Any, names: Sequence[str], path: Path) -> None:
 def _written_before(folder: Path) -> list[str]:
     """The files and folders of the model that is in a folder, by its own list."""
     try:
-        files = read_facts(folder).get("files", {})
+        files = read_facts(folder, None).get("files", {})
     except ModelError:
         return []
     return sorted({name.split("/")[0] for name in files} | {"README.md"})
@@ -375,6 +392,11 @@ def _write_transformers(folder: Path, model: Model, trunk: Any) -> None:
             config.classifier_pooling = "cls"
         tensors = {f"{trunk.base_model_prefix}.{key}": value for key, value in tensors.items()}
         tensors |= _head_tensors(model)
+    write_trunk(folder, config, tensors)
+
+
+def write_trunk(folder: Path, config: Any, tensors: dict[str, Tensor]) -> None:
+    """A configuration and its weights, as transformers reads them."""
     config.dtype = "float32"
     config.save_pretrained(folder)
     write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
@@ -392,8 +414,11 @@ def _head_tensors(model: Model) -> dict[str, Tensor]:
     }
 
 
-def _write_sentence_transformers(folder: Path, model: Model, trunk: Any) -> None:
-    encoder, place = model.encoder, "sentence_transformers.models."
+def write_sentence_transformers(
+    folder: Path, encoder: Encoder, trunk: Any, max_length: int, dense: nn.Module | None = None
+) -> None:
+    """What sentence-transformers needs to make the same vectors; `dense` is a last layer with tanh."""
+    place = "sentence_transformers.models."
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": place + "Transformer"},
         {"idx": 1, "name": "1", "path": "1_Pooling", "type": place + "Pooling"},
@@ -410,6 +435,7 @@ def _write_sentence_transformers(folder: Path, model: Model, trunk: Any) -> None
     write_json(folder / "1_Pooling" / "config.json", pooling)
     if encoder.pooling == "own":
         dense = getattr(trunk.pooler, "dense", trunk.pooler)
+    if dense is not None:
         (folder / "2_Dense").mkdir()
         write_json(
             folder / "2_Dense" / "config.json",
@@ -426,5 +452,4 @@ def _write_sentence_transformers(folder: Path, model: Model, trunk: Any) -> None
         )
         modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": place + "Dense"})
     write_json(folder / "modules.json", modules)
-    length = model.config.encoder.max_length
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .errors import MissingExtra
+from .errors import DataError, MissingExtra
 from .report import Scored
 
 _COLOURS = ("#5b6770", "#c8553d", "#2e6f95", "#6a994e", "#8e6c8a", "#bc8a1e")
+_MARKERS = ("o", "s", "D", "^")  # one round of colours each
 
 
 def pyplot() -> Any:
@@ -105,3 +106,43 @@ def distance_map(path: Path, distance: npt.NDArray[np.float32], labels: Sequence
     axes.set_title("label distance", fontsize=11)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Where models stand: (uniformity, alignment) of each, both better the smaller they are.
+
+    A model with several points is drawn as its course, in the given order: hollow the first, full the last.
+    """
+    courses = {name: np.asarray(course, dtype=np.float64) for name, course in points.items() if len(course)}
+    if not courses:
+        raise DataError("there is no point to draw")
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(8.8, 5.2), layout="constrained")
+    spread = np.ptp(np.concatenate(list(courses.values())), axis=0)  # (2,)
+    for i, (name, course) in enumerate(courses.items()):
+        colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i // len(_COLOURS) % len(_MARKERS)]
+        if len(course) > 1:
+            _course(axes, course, np.where(spread > 0, spread, 1.0), colour)
+        axes.scatter(*course[-1], s=80, color=colour, marker=marker, label=name, zorder=4)
+    if any(len(course) > 1 for course in courses.values()):
+        axes.scatter([], [], s=46, facecolor="white", edgecolor="#5b6770", label="where a course began")
+    axes.margins(0.08)
+    axes.set_xlabel("←  smaller is better:  uniformity, how unevenly texts are spread")
+    axes.set_ylabel("←  smaller is better:  alignment, how far apart like texts lie")
+    axes.grid(color="#ececec", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, labelspacing=0.8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _course(axes: Any, course: npt.NDArray[np.float64], spread: npt.NDArray[np.float64], colour: str) -> None:
+    """A line through the points, and its direction where there is most room to show it: on the longest piece."""
+    axes.plot(*course.T, color=colour, linewidth=1.4, alpha=0.7, marker="o", markersize=3.5, zorder=2)
+    axes.scatter(*course[0], s=46, facecolor="white", edgecolor=colour, linewidth=1.4, zorder=5)
+    steps = np.diff(course, axis=0)  # (n - 1, 2)
+    longest = int(np.argmax(np.linalg.norm(steps / spread, axis=1)))
+    middle = course[longest] + 0.5 * steps[longest]
+    arrow = {"arrowstyle": "-|>,head_width=0.3,head_length=0.55", "color": colour, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", middle + 0.1 * steps[longest], middle, arrowprops=arrow, zorder=3)

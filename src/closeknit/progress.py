@@ -5,16 +5,26 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from .processes import World
 from .tasks import Step
 
 if TYPE_CHECKING:
-    from .fitting import Fit
     from .protocol import Job, Outcome, Result
 
 
-def follow(fit: Fit, label: str, *, show: bool = True) -> Iterator[Step]:
+class Followed(Protocol):
+    """A run whose steps can be followed."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def world(self) -> World: ...
+    def __iter__(self) -> Iterator[Step]: ...
+
+
+def follow(fit: Followed, label: str, *, show: bool = True) -> Iterator[Step]:
     """The steps of a fit as they come, with their progress shown."""
     if not show or not fit.world.main:
         yield from fit
@@ -29,7 +39,7 @@ def _facts(step: Step, speed: float) -> str:
     return f"loss {step.loss:.4f}  {speed:.1f} steps/s{scores}"
 
 
-def _bar(fit: Fit, label: str) -> Iterator[Step]:
+def _bar(fit: Followed, label: str) -> Iterator[Step]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -59,7 +69,7 @@ def _bar(fit: Fit, label: str) -> Iterator[Step]:
             yield step
 
 
-def _lines(fit: Fit, label: str, every: float = 10.0) -> Iterator[Step]:
+def _lines(fit: Followed, label: str, every: float = 10.0) -> Iterator[Step]:
     begun = told = time.monotonic()
     first: int | None = None
     for step in fit:

@@ -15,11 +15,16 @@ from . import catalogue
 from .checkpoint import lock_folder, no_space_explained, read_json, write_json
 from .config import RunConfig, differences
 from .data import DataSet, Examples, Fingerprint, split
+from .embedding import EmbeddingFit, check_data
+from .embedding_scores import ScoredPairs
 from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
+from .mining import mine_negatives
 from .model import MAIN, METRICS, read_facts
 from .processes import leave, this_world, wait_for_all
 from .progress import follow, say
+from .sentence_model import EmbeddingConfig, SentenceModel
+from .sentences import read_sentences
 
 STATES, RUN = "checkpoints", "run.json"
 
@@ -105,6 +110,72 @@ def train_in_folder(
     return model.metrics if world.main else {}
 
 
+def embed_in_folder(
+    source: str,
+    config: EmbeddingConfig,
+    out: Path,
+    *,
+    columns: dict[str, str] | None = None,
+    validation: ScoredPairs | None = None,
+    mine: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Learn a sentence encoder from a file or folder of texts, save it in `out`, and return how it came out.
+
+    With `mine`, pairs get a hard negative each, found by the encoder as it is. Of several processes only the first returns anything.
+    """
+    if resume and overwrite:
+        raise ConfigError(
+            "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
+        )
+    world = this_world()
+    if world.main:
+        check_folder(out, resume=resume, overwrite=overwrite)
+    sentences = read_sentences(source, columns=columns)
+    check_data(sentences, config.method)
+    if mine:
+        if world.main:
+            say(f"mining a hard negative for each of {len(sentences):,} pairs")
+        settings = config.encoder
+        start = SentenceModel.untrained(
+            settings.name, pooling=settings.pooling, max_length=settings.max_length
+        )
+        sentences = mine_negatives(start.encode, sentences)
+    digest = Fingerprint.of(*(Examples(column) for column in sentences.columns)).digest
+    identity = {"run": config.to_dict(), "data": {"rows": len(sentences), "digest": digest}}
+    states = out / STATES
+    if resume and (out / MAIN).exists() and not (states / RUN).exists():
+        return _finished(out, identity) if world.main else {}
+    if world.main and resume:
+        _check_same_run(states, identity)
+    fit = EmbeddingFit(sentences, config, validation=validation, folder=states, resume=resume, world=world)
+    if world.main:
+        if overwrite:
+            shutil.rmtree(states, ignore_errors=True)
+        with no_space_explained(out):
+            states.mkdir(parents=True, exist_ok=True)
+            lock = lock_folder(states / "lock", out)
+            write_json(states / RUN, identity)
+    wait_for_all(world)
+    with _StopSignals() as signals:
+        for step in follow(fit, config.method.name):
+            if signals.received:
+                fit.save_state()
+                raise Stopped(
+                    f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
+                )
+    model = fit.model
+    model.metrics["data"] = identity["data"]
+    if world.main:
+        model.save(out)
+        shutil.rmtree(states, ignore_errors=True)
+        if lock is not None:
+            lock.close()
+    leave(world)
+    return model.metrics if world.main else {}
+
+
 def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
     """Refuse a folder that holds something, unless it is ours and the user said what to do with it."""
     if out.exists() and not out.is_dir():
@@ -121,7 +192,7 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
 
 
 def _finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
-    facts = read_facts(out)
+    facts = read_facts(out, None)
     metrics: dict[str, Any] = read_json(out / METRICS)
     before = {"run": facts.get("run", {}), "data": metrics.get("data", identity["data"])}
     _refuse_changes(before, identity)

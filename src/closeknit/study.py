@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import catalogue
-from .config import RunConfig
+from .config import RunConfig, read_toml
 from .data import Examples, check_classes
 from .errors import ConfigError, did_you_mean
 from .objectives import objective_options
@@ -144,14 +143,7 @@ def read_study(
     `given` are settings of [study] and `search`; `changes` are tables of settings for all objectives, options of those
     that have them (`objective`), and options of one by its name.
     """
-    tables: dict[str, Any] = {}
-    if path is not None:
-        try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-        except FileNotFoundError:
-            raise ConfigError(f"{path} does not exist") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    tables: dict[str, Any] = read_toml(path) if path is not None else {}
     known = ("study", "objectives", "search", "data", "encoder", "train")
     for table, values in tables.items():
         if table not in known:

@@ -80,6 +80,23 @@ class Tokens:
         return inputs
 
 
+def stacked(parts: Sequence[Tokens]) -> Tokens:
+    """The rows of several, one after the other."""
+    first = parts[0]
+    lengths = np.concatenate([part.lengths for part in parts])
+    return Tokens(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.special for part in parts]),
+        None
+        if first.types is None
+        else np.concatenate([part.types for part in parts if part.types is not None]),
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        first.pad_id,
+        first.pad_type,
+        first.pad_left,
+    )
+
+
 class Tokeniser(Protocol):
     """Turns examples into tokens, and saves itself beside the weights."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .encoder import Encoder
 from .errors import ConfigError, TrainingError, did_you_mean
 from .heads import read_views
+from .objectives.joint import View
 from .processes import World, average_gradients, gather, seeded, this_world
 from .tasks import Batch, Step, Task
 
@@ -43,6 +44,7 @@ class TrainConfig:
     schedule: str = "linear"
     clip: float = 1.0
     accumulate: int = 1
+    chunk_size: int = 0  # rows encoded at once, with the gradients of the whole batch; 0: all of them
     precision: str = "auto"  # bf16 on a GPU that has it, else fp32
     seed: int = 2
     validation: float = 0.0  # share of the training rows held out when there is no validation part
@@ -66,7 +68,15 @@ class TrainConfig:
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ConfigError(f"train.{name} is {value}; it must be above 0")
-        for name in ("weight_decay", "patience", "positives", "evaluate_every", "seed", "checkpoint_seconds"):
+        for name in (
+            "weight_decay",
+            "patience",
+            "positives",
+            "evaluate_every",
+            "seed",
+            "checkpoint_seconds",
+            "chunk_size",
+        ):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must not be negative")
         for name in ("warmup", "validation"):
@@ -163,8 +173,7 @@ class Training:
         for batch in pieces:
             share = len(batch.rows) / whole
             try:
-                loss, own = self._forward(task, batch.to(self.world.device))
-                self.scaler.scale(loss * (task.weight * share)).backward()
+                loss, own = self._gradients(task, batch.to(self.world.device), task.weight * share)
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -174,12 +183,54 @@ class Training:
                 values[name] = values.get(name, 0.0) + share * value.item()
         return total, values
 
-    def _forward(self, task: Task, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def _gradients(self, task: Task, batch: Batch, weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+        """The loss of a batch and its terms; adds its gradients, times the weight, to all parameters."""
+        size = self.config.chunk_size
+        if not 0 < size < len(batch.labels):
+            loss, values = self._objective(task, self._views(task, batch), batch.filler)
+            self.scaler.scale(loss * weight).backward()
+            return loss, values
+        # Gradient caching: views without a graph, the objective's gradients with respect to them, and then chunk by
+        # chunk, under the same dropout, on into the encoder.
+        chunks = batch.chunks(size)
+        with torch.no_grad():
+            parts = [self._views(task, chunk, number) for number, chunk in enumerate(chunks)]
+        whole = {
+            name: View(
+                torch.cat([part[name].z for part in parts]), torch.cat([part[name].y for part in parts])
+            )
+            for name in task.objective.views
+        }
+        for view in whole.values():
+            view.z.requires_grad_()
+        loss, values = self._objective(task, whole, batch.filler)
+        self.scaler.scale(loss * weight).backward()
+        sizes = {name: [len(part[name].z) for part in parts] for name in whole}
+        del parts
+        slopes = {
+            name: view.z.grad.split(sizes[name]) for name, view in whole.items() if view.z.grad is not None
+        }
+        for number, chunk in enumerate(chunks):
+            views = self._views(task, chunk, number)
+            learning = [name for name in slopes if views[name].z.requires_grad]
+            torch.autograd.backward(
+                [views[name].z for name in learning], [slopes[name][number] for name in learning]
+            )
+        return loss, values
+
+    def _views(self, task: Task, batch: Batch, chunk: int | None = None) -> dict[str, View]:
+        """What the objective reads of a batch; a chunk of one has a dropout of its own, the same every time."""
         dtype = _DTYPES.get(self.precision, torch.float32)
-        with torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES):
+        place = (self.config.seed, DROPOUT, self.number, self.world.rank)
+        dropout = seeded(self.world, *place, chunk) if chunk is not None else contextlib.nullcontext()
+        with dropout, torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES):
             encoded = self.encoder(batch.inputs)
-            views = read_views(batch.inputs, encoded, batch.labels, task.heads, task.objective.views)
-        gathered = {name: gather(view, self.world, batch.filler) for name, view in views.items()}
+            return read_views(batch.inputs, encoded, batch.labels, task.heads, task.objective.views)
+
+    def _objective(
+        self, task: Task, views: Mapping[str, View], filler: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        gathered = {name: gather(view, self.world, filler) for name, view in views.items()}
         loss, values = task.objective(gathered, self.number / self.steps)
         return loss, values
 

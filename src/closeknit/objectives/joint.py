@@ -16,6 +16,7 @@ from .contrastive import LabelDistance
 # What an objective may read of the model's output. The three kinds of tokens differ in what is
 # left out: padding; padding and special tokens; nothing. `weighting_logits` come from a second
 # encoder, and `weights` are their softmax; `head_weights` are the classifier's own, detached.
+# `masked_tokens` are a language model's guesses of the tokens that were masked.
 VIEWS = (
     "logits",
     "pooled",
@@ -26,6 +27,7 @@ VIEWS = (
     "weighting_logits",
     "weights",
     "head_weights",
+    "masked_tokens",
 )
 WEIGHT_SCHEDULES = ("linear", "cosine")
 CLASSIFIERS = ("centroid", "knn")

@@ -1,0 +1,337 @@
+"""EmbeddingFit: a sentence encoder from texts, pairs or triplets, by SimCSE, Mirror-BERT or multiple negatives."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from .data import Examples
+from .embedding_scores import ScoredPairs, geometry_scores, sts_scores
+from .encoder import load_encoder, load_language_head
+from .errors import ConfigError, DataError
+from .heads import LanguageHead
+from .looping import Loop
+from .objectives import InfoNCE, MultipleNegatives, NTXent
+from .objectives.folded import Folded
+from .objectives.joint import Joint, Term
+from .objectives.softmax import CrossEntropy
+from .processes import World, seeded, this_world
+from .progress import say
+from .samplers import Plan, batches_per_epoch, length_grouped
+from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
+from .sentences import Sentences
+from .tasks import Batch, Step, Task
+from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
+from .training import train
+from .views import drophead, mask_spans, without_dropout
+
+_ENCODER, _HEAD, _MASKING = 2, 3, 5  # tell apart the random numbers made of one seed for different ends
+GEOMETRY_TEXTS = 2000  # of the training texts, on which uniformity is followed
+
+
+class EmbeddingFit:
+    """One run: iterate over it to train, then take `model`.
+
+    With scored pairs as `validation`, Spearman's correlation is taken at every evaluation (`train.evaluate_every`
+    steps, or an epoch) and the best state kept. Checkpoints and `resume` are as for a classifier.
+    """
+
+    def __init__(
+        self,
+        sentences: Sentences,
+        config: EmbeddingConfig,
+        *,
+        validation: ScoredPairs | None = None,
+        folder: Path | None = None,
+        resume: bool = False,
+        world: World | None = None,
+        tell: Callable[[str], None] = say,
+    ) -> None:
+        self.config, self.sentences, self.validation = config, sentences, validation
+        self.world = world or this_world()
+        method, options = config.method, config.train
+        columns = len(sentences.columns)
+        check_data(sentences, method)
+        if validation is None and options.patience:
+            raise ConfigError("train.patience needs scored pairs to validate on")
+        with seeded(self.world, options.seed, _ENCODER):
+            encoder, tokeniser = load_encoder(
+                config.encoder.name,
+                pooling=config.encoder.pooling,
+                max_length=config.encoder.max_length,
+                dropout=config.encoder.dropout,
+                lora_rank=config.encoder.lora_rank,
+            )
+        self.model = SentenceModel(encoder, tokeniser, config)
+        self.use = method.head_use(encoder.pooling, paired=columns > 1)
+        if self.use != "none" and encoder.pooling == "own":
+            raise ConfigError("pooling own has the encoder's dense layer already; use method.head=none")
+        self.heads = nn.ModuleDict()
+        if self.use != "none":
+            with seeded(self.world, options.seed, _HEAD):
+                self.heads["projected"] = Dense(encoder.dim)
+        self.stages = [self._adaptation(folder)] if method.adapt_epochs else []
+        objective = Joint(
+            [
+                Term(
+                    method.name,
+                    1.0,
+                    Folded(loss_of(method), max(2, columns)),
+                    "projected" if self.heads else "pooled",
+                )
+            ]
+        )
+        batch, self.per_epoch = self._batches(tokeniser)
+        task = Task(method.name, batch, self.per_epoch, objective, self.heads)
+        self.training = train(encoder, [task], options, world=self.world)
+        generator = np.random.default_rng(0)
+        some = generator.permutation(len(sentences))[:GEOMETRY_TEXTS]
+        self.watched = [sentences.columns[0][row] for row in some]
+        self.loop = Loop(
+            self.training,
+            every=options.evaluate_every or self.per_epoch,
+            evaluate=self._evaluate if validation is not None else None,
+            metric="spearman",
+            patience=options.patience or 0,
+            folder=folder / "learn" if folder is not None else None,
+            resume=resume,
+            world=self.world,
+        )
+        if resume:
+            for stage in self.stages:
+                stage.resume = True
+
+    # -- what the training is fed with
+
+    def _batches(self, tokeniser: Tokeniser) -> tuple[Callable[[int, int, int], Batch], int]:
+        """V views of B texts stacked into one list of rows; y says view and group of each."""
+        method, options, texts = self.config.method, self.config.train, self.sentences.columns
+        parts = [tokeniser(Examples(column)) for column in texts]
+        lengths = np.max([part.lengths for part in parts], axis=0)
+        whole, rows = stacked(parts), len(self.sentences)
+        plan = length_grouped(lengths, options.batch_size, options.seed)
+        per_epoch = batches_per_epoch(rows, options.batch_size)
+        mask = _mask_token(tokeniser) if method.span and len(texts) == 1 else ""
+
+        def views(share: npt.NDArray[np.int64], epoch: int) -> Tokens:
+            if len(texts) > 1:
+                return whole.select(np.concatenate([share + rows * column for column in range(len(texts))]))
+            if not mask:
+                return whole.select(np.tile(share, 2))
+            masked = mask_spans(texts[0], share.tolist(), method.span, mask, options.seed, epoch)
+            return stacked([whole.select(share), tokeniser(Examples(masked))])
+
+        return _stacked_batches(views, self.sentences.groups, plan, per_epoch, self.world), per_epoch
+
+    def _adaptation(self, folder: Path | None) -> Loop:
+        """Masked-language modelling on all texts, before anything else."""
+        method, options = self.config.method, self.config.train
+        encoder, tokeniser = self.model.encoder, self.model.tokeniser
+        with seeded(self.world, options.seed, _HEAD, 1):
+            head = LanguageHead(load_language_head(self.config.encoder.name, encoder))
+        texts = list(dict.fromkeys(text for column in self.sentences.columns for text in column))
+        tokens = tokeniser(Examples(texts))
+        per_epoch = batches_per_epoch(len(texts), options.batch_size)
+        settings = dataclasses.replace(
+            options,
+            epochs=method.adapt_epochs,
+            lr=method.adapt_lr,
+            head_lr=method.adapt_lr,
+            chunk_size=0,
+            evaluate_every=0,
+        )
+        plan = length_grouped(tokens.lengths, options.batch_size, options.seed)
+        masking = masked_batches(
+            tokens, plan, per_epoch, tokeniser, method.adapt_share, options.seed, self.world
+        )
+        objective = Joint([Term("masked_language", 1.0, CrossEntropy(), "masked_tokens")])
+        task = Task("adapt", masking, per_epoch, objective, nn.ModuleDict({"masked_tokens": head}))
+        training = train(encoder, [task], settings, world=self.world)
+        return Loop(
+            training,
+            every=per_epoch,
+            folder=folder / "adapt" if folder is not None else None,
+            world=self.world,
+        )
+
+    # -- running
+
+    @property
+    def steps(self) -> int:
+        return self.training.steps + sum(stage.training.steps for stage in self.stages)
+
+    def __iter__(self) -> Iterator[Step]:
+        before = 0
+        for stage in self.stages:
+            for step in stage:
+                yield step
+            before += stage.training.steps
+            self.model.metrics["adaptation"] = stage.history
+        self._note_path()
+        with self._noise():
+            for step in self.loop:
+                yield dataclasses.replace(step, number=step.number + before)
+        self._finish()
+
+    @contextlib.contextmanager
+    def _noise(self) -> Iterator[None]:
+        """What makes two views of a text differ."""
+        method, encoder = self.config.method, self.model.encoder
+        with contextlib.ExitStack() as stack:
+            if method.noise != "dropout":
+                stack.enter_context(without_dropout(encoder))
+            if method.noise == "drophead":
+                stack.enter_context(drophead(encoder, method.drophead))
+            yield
+
+    def save_state(self) -> None:
+        for loop in (*self.stages, self.loop):
+            if loop.training.number:
+                loop.save_state()
+
+    def _encode(self, texts: list[str]) -> Any:
+        model = self.model
+        if self.use == "keep":
+            dense = self.heads["projected"]
+            assert isinstance(dense, Dense)
+            model = dataclasses.replace(model, dense=dense)
+        return model.encode(texts)
+
+    def _evaluate(self) -> dict[str, float]:
+        assert self.validation is not None
+        scores = {"spearman": sts_scores(self._encode, self.validation)["spearman"]}
+        return scores | geometry_scores(self._encode, self.validation, self.watched)
+
+    def _note_path(self) -> None:
+        """Where the encoder stands before training: the first point of its path."""
+        if self.validation is not None and not self.loop.resume:
+            self.model.metrics["before"] = self._evaluate()
+
+    def _finish(self) -> None:
+        if self.use == "keep":
+            dense = self.heads["projected"]
+            assert isinstance(dense, Dense)
+            self.model.dense = dense
+        self.model.metrics["history"] = self.loop.history
+        self.model.metrics["rows"] = len(self.sentences)
+        if self.loop.best is not None:
+            best = max(self.loop.history, key=lambda record: record["spearman"])
+            self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
+        self.model.encoder.eval()
+
+
+def check_data(sentences: Sentences, method: MethodConfig) -> None:
+    """Refuse data that a method cannot learn from."""
+    columns = len(sentences.columns)
+    if method.name == "multiple_negatives" and columns == 1:
+        raise DataError(
+            f"{sentences.name} holds single texts; multiple_negatives needs pairs: columns text and text2"
+        )
+    if method.name == "mirror" and columns > 1:
+        raise DataError(
+            f"{sentences.name} holds pairs; mirror learns from single texts: use simcse or multiple_negatives"
+        )
+    if method.noise == "none" and columns > 1:
+        raise ConfigError("method.noise=none is for single texts: pairs differ by themselves")
+    if len(np.unique(sentences.groups)) < 2:
+        raise DataError(
+            f"{sentences.name}: all rows are of one group (the same text or label); there is nothing to tell apart"
+        )
+
+
+def loss_of(method: MethodConfig) -> nn.Module:
+    if method.name == "simcse":
+        return InfoNCE(temperature=method.sharpness, hard_weight=method.hard_weight)
+    if method.name == "mirror":
+        return NTXent(temperature=method.sharpness)
+    return MultipleNegatives(scale=1.0 / method.sharpness)
+
+
+def _stacked_batches(
+    views: Callable[[npt.NDArray[np.int64], int], Tokens],
+    groups: npt.NDArray[np.int64],
+    plan: Plan,
+    per_epoch: int,
+    world: World,
+) -> Callable[[int, int, int], Batch]:
+    epochs: dict[int, list[npt.NDArray[np.int64]]] = {}
+
+    def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
+        epoch, place = divmod(number, per_epoch)
+        if epoch not in epochs:
+            epochs.clear()
+            epochs[epoch] = plan(epoch)
+        rows = np.array_split(epochs[epoch][place], parts)[part]
+        share = np.array_split(rows, world.size)[world.rank]
+        filler = len(share) == 0
+        if filler:
+            share = rows[:1]
+        tokens = views(share, epoch)
+        amount = len(tokens) // len(share)
+        y = np.stack(
+            [np.repeat(np.arange(amount), len(share)), np.tile(groups[share], amount)], axis=1
+        )  # (R, 2)
+        return Batch(tokens.pad(np.arange(len(tokens))), torch.from_numpy(y), rows, filler)
+
+    return batch
+
+
+def masked_batches(
+    tokens: Tokens, plan: Plan, per_epoch: int, tokeniser: Tokeniser, share: float, seed: int, world: World
+) -> Callable[[int, int, int], Batch]:
+    """Batches for masked-language modelling: of the chosen tokens 8 in 10 are masked, 1 replaced, 1 left as it is.
+
+    The labels (R, T) are the true tokens where they are to be told, and -1 elsewhere.
+    """
+    assert isinstance(tokeniser, PretrainedTokeniser)
+    _mask_token(tokeniser)
+    mask, words = int(tokeniser.tokenizer.mask_token_id), len(tokeniser.tokenizer)
+
+    def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
+        epoch, place = divmod(number, per_epoch)
+        rows = np.array_split(plan(epoch)[place], parts)[part]
+        own = np.array_split(rows, world.size)[world.rank]
+        filler = len(own) == 0
+        if filler:
+            own = rows[:1]
+        inputs = tokens.pad(own)
+        generator = torch.Generator().manual_seed(
+            int(np.random.SeedSequence((seed, _MASKING, number, world.rank)).generate_state(1)[0])
+        )
+        ids = inputs["input_ids"]  # (R, T)
+        chosen = (torch.rand(ids.shape, generator=generator) < share) & ~inputs["special"]
+        if not bool(chosen.any()):  # a batch of very short texts
+            chosen[
+                0, int((~inputs["special"][0]).nonzero()[0]) if bool((~inputs["special"][0]).any()) else 0
+            ] = True
+        fate = torch.rand(ids.shape, generator=generator)
+        other = torch.randint(words, ids.shape, generator=generator)
+        seen = torch.where(chosen & (fate < 0.8), mask, torch.where(chosen & (fate < 0.9), other, ids))
+        return Batch({**inputs, "input_ids": seen}, torch.where(chosen, ids, -1), rows, filler)
+
+    return batch
+
+
+def _mask_token(tokeniser: Tokeniser) -> str:
+    token = getattr(getattr(tokeniser, "tokenizer", None), "mask_token", None)
+    if token is None:
+        raise ConfigError(
+            "this encoder's tokenizer has no mask token; use method.mask=0 and method.adapt_epochs=0"
+        )
+    return str(token)
+
+
+def fit_embedding(sentences: Sentences, config: EmbeddingConfig, **options: Any) -> SentenceModel:
+    """Train to the end without looking at the steps."""
+    fit = EmbeddingFit(sentences, config, **options)
+    for _ in fit:
+        pass
+    return fit.model

@@ -1,0 +1,60 @@
+"""Hard negatives from a corpus: texts that an encoder takes for the answer, and that are not it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import DataError
+from .sentences import Sentences
+
+Encode = Callable[[list[str]], npt.NDArray[np.float32]]
+
+
+def mine_negatives(
+    encode: Encode,
+    pairs: Sentences,
+    corpus: Sequence[str] | None = None,
+    *,
+    margin: float = 0.95,
+    chunk: int = 512,
+) -> Sentences:
+    """The pairs as triplets, each with the nearest text of the corpus that is most likely wrong.
+
+    Left out are the texts of the row's own group (its answer, and whatever shares a text with it), and texts nearer than
+    `margin` times the answer itself, which may be right answers that nobody marked. Without a corpus the
+    answers of the other rows are taken.
+    """
+    if len(pairs.columns) < 2:
+        raise DataError("hard negatives are mined for pairs: columns text and text2")
+    texts = list(dict.fromkeys(corpus if corpus is not None else pairs.columns[1]))
+    number = {text: i for i, text in enumerate(texts)}
+    queries, answers, known = (
+        _unit(encode(column)) for column in (pairs.columns[0], pairs.columns[1], texts)
+    )
+    barred: dict[int, set[int]] = {}
+    for row, group in enumerate(pairs.groups.tolist()):
+        for column in pairs.columns[:2]:
+            if column[row] in number:
+                barred.setdefault(group, set()).add(number[column[row]])
+    chosen: list[str] = []
+    for start in range(0, len(pairs), chunk):
+        near = queries[start : start + chunk] @ known.T  # (chunk, texts)
+        right = np.einsum("rd,rd->r", queries[start : start + chunk], answers[start : start + chunk])
+        near[near > margin * right[:, None]] = -np.inf
+        for i, row in enumerate(range(start, min(start + chunk, len(pairs)))):
+            near[i, list(barred.get(int(pairs.groups[row]), ()))] = -np.inf
+            best = int(near[i].argmax())
+            if not np.isfinite(near[i, best]):
+                raise DataError(
+                    f"no negative can be mined for row {row + 1}: the corpus has no other text that is farther than its answer"
+                )
+            chosen.append(texts[best])
+    return Sentences((pairs.columns[0], pairs.columns[1], chosen), pairs.groups, pairs.name)
+
+
+def _unit(z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    scaled: npt.NDArray[np.float32] = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
+    return scaled

@@ -1,0 +1,276 @@
+"""SentenceModel: an encoder that turns texts into vectors, and the folder it is saved in.
+
+The folder opens in `SentenceTransformer(path)` with the same vectors, and in transformers as a bare encoder.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .card import sentence_card
+from .checkpoint import read_json, read_tensors, write_json, write_tensors
+from .config import EncoderConfig, build_table, to_toml
+from .data import Examples
+from .encoder import Encoder, load_encoder, merged_trunk
+from .errors import ConfigError, ModelError, did_you_mean
+from .evaluation import Floats, outputs
+from .model import (
+    FORMAT,
+    HEADS,
+    MAIN,
+    METRICS,
+    RUN,
+    existing_device,
+    file_sizes,
+    load_saved_encoder,
+    read_facts,
+    save_folder,
+    versions,
+    write_sentence_transformers,
+    write_trunk,
+)
+from .tokens import Tokeniser
+from .training import TrainConfig
+
+METHODS = ("simcse", "mirror", "multiple_negatives")
+LEVELS = ("sentence", "phrase", "word")
+NOISES = ("dropout", "drophead", "none")
+HEAD_USES = ("auto", "none", "train", "keep")
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """How an embedding is learnt. Settings left at None or auto follow the method and the data.
+
+    simcse: the same text twice through dropout, or with pairs and triplets what belongs together; InfoNCE.
+    mirror: the same text twice, a span masked in the second; NT-Xent; also for phrases and words.
+    multiple_negatives: pairs, the answers to all other questions of the batch being wrong.
+    """
+
+    name: str = "simcse"
+    temperature: float | None = (
+        None  # simcse 0.05; mirror 0.04, for phrases and words 0.2; multiple_negatives 0.05
+    )
+    level: str = "sentence"  # mirror: what the texts are; sentence, phrase or word
+    mask: int | None = None  # mirror: letters of the masked span; 5 for sentences, else 0
+    noise: str = "dropout"  # what makes two views differ: dropout, drophead, or none (only negatives teach)
+    drophead: float = 0.05  # share of attention heads dropped with noise = drophead
+    head: str = "auto"  # a dense layer with tanh on the first token: none, train (only), keep; see below
+    hard_weight: float = 0.0  # simcse with triplets: added to the logit of a text's own negative
+    adapt_epochs: int = 0  # passes of masked-language modelling over the texts beforehand
+    adapt_lr: float = 1e-4
+    adapt_share: float = 0.15  # of the tokens that are masked in it
+
+    def __post_init__(self) -> None:
+        for name, known in (("name", METHODS), ("level", LEVELS), ("noise", NOISES), ("head", HEAD_USES)):
+            value = getattr(self, name)
+            if value not in known:
+                raise ConfigError(f"method.{name} is {value}{did_you_mean(str(value), known)}")
+        if self.temperature is not None and not self.temperature > 0:
+            raise ConfigError(f"method.temperature is {self.temperature}; it must be above 0")
+        for name in ("drophead", "adapt_share"):
+            if not 0.0 < getattr(self, name) < 1.0:
+                raise ConfigError(f"method.{name} is {getattr(self, name)}; it must be between 0 and 1")
+        if (self.mask or 0) < 0 or self.adapt_epochs < 0 or self.adapt_lr <= 0:
+            raise ConfigError(
+                "method.mask and method.adapt_epochs must not be negative, method.adapt_lr must be above 0"
+            )
+
+    @property
+    def sharpness(self) -> float:
+        """The temperature that is meant."""
+        if self.temperature is not None:
+            return self.temperature
+        if self.name == "mirror":
+            return 0.04 if self.level == "sentence" else 0.2
+        return 0.05
+
+    @property
+    def span(self) -> int:
+        """The letters that are masked in the second view."""
+        if self.mask is not None:
+            return self.mask
+        return 5 if self.name == "mirror" and self.level == "sentence" else 0
+
+    def head_use(self, pooling: str, paired: bool) -> str:
+        """What `auto` means: SimCSE's layer on the first token, dropped after training on texts alone, kept after pairs."""
+        if self.head != "auto":
+            return self.head
+        if self.name != "simcse" or pooling != "first":
+            return "none"
+        return "keep" if paired else "train"
+
+
+@dataclass(frozen=True)
+class EmbeddingConfig:
+    """Everything that decides the outcome of learning an embedding, but for the texts themselves."""
+
+    encoder: EncoderConfig = field(default_factory=lambda: EncoderConfig(pooling="mean"))
+    method: MethodConfig = field(default_factory=MethodConfig)
+    train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=1))
+
+    def __post_init__(self) -> None:
+        if self.encoder.name == "textcnn":
+            raise ConfigError(
+                "a sentence encoder starts from a pretrained one; textcnn has no weights to start from"
+            )
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        import dataclasses
+
+        return {table: dataclasses.asdict(getattr(self, table)) for table in ("encoder", "method", "train")}
+
+    @staticmethod
+    def from_dict(tables: Mapping[str, Mapping[str, Any]]) -> EmbeddingConfig:
+        known: dict[str, Any] = {"encoder": EncoderConfig, "method": MethodConfig, "train": TrainConfig}
+        for table in tables:
+            if table not in known:
+                raise ConfigError(f"unknown table [{table}]{did_you_mean(table, known)}")
+        defaults: dict[str, dict[str, Any]] = {"encoder": {"pooling": "mean"}, "train": {"epochs": 1}}
+        made = {
+            table: build_table(kind, table, {**defaults.get(table, {}), **tables.get(table, {})})
+            for table, kind in known.items()
+        }
+        return EmbeddingConfig(**made)
+
+
+# What a method starts from where nothing is said: by method, and for simcse by whether there are pairs.
+RECIPES: dict[str, dict[str, Any]] = {
+    "simcse": {"epochs": 1, "batch_size": 64},
+    "simcse, pairs": {"epochs": 3, "batch_size": 128},
+    "mirror": {"epochs": 1, "batch_size": 200},
+    "multiple_negatives": {"epochs": 1, "batch_size": 64},
+}
+
+
+def with_recipe(tables: Mapping[str, Mapping[str, Any]], columns: int) -> EmbeddingConfig:
+    """The configuration of these tables, with the method's recipe where they say nothing."""
+    name = str(tables.get("method", {}).get("name", "simcse"))
+    recipe = RECIPES.get(f"{name}, pairs" if columns > 1 and name == "simcse" else name, {})
+    return EmbeddingConfig.from_dict({**tables, "train": {**recipe, **tables.get("train", {})}})
+
+
+class Dense(nn.Module):
+    """SimCSE's layer on the first token: linear, then tanh."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, dim)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        return torch.tanh(self.linear(pooled))
+
+
+@dataclass
+class SentenceModel:
+    """Texts in, vectors out."""
+
+    encoder: Encoder
+    tokeniser: Tokeniser
+    config: EmbeddingConfig
+    dense: Dense | None = None  # part of the vector, where it was kept
+    metrics: dict[str, Any] = field(default_factory=dict)
+
+    @torch.inference_mode()
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        normalize: bool = False,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+    ) -> Floats:
+        """The vectors (R, H) of texts; at most `batch_size` texts of 128 tokens at once."""
+        budget = {} if batch_size is None else {"budget": 128 * batch_size}
+        pooled = outputs(self.encoder, None, self.tokeniser(Examples(list(texts))), **budget)[1]
+        if self.dense is not None:
+            device = next(self.dense.parameters()).device
+            pooled = self.dense.eval()(torch.from_numpy(pooled).to(device)).float().cpu().numpy()
+        if normalize:
+            pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
+        return pooled
+
+    def to(self, device: str) -> SentenceModel:
+        self.encoder.to(device).eval()
+        if self.dense is not None:
+            self.dense.to(device).eval()
+        return self
+
+    @classmethod
+    def untrained(cls, name: str | None, *, pooling: str = "mean", max_length: int = 128) -> SentenceModel:
+        """A pretrained encoder as it is."""
+        config = EmbeddingConfig(EncoderConfig(name, pooling, max_length))
+        encoder, tokeniser = load_encoder(name, pooling=pooling, max_length=max_length)
+        return cls(encoder, tokeniser, config).to(existing_device(None))
+
+    def save(self, folder: str | Path) -> None:
+        save_folder(Path(folder), self._write)
+
+    def _write(self, folder: Path) -> None:
+        trunk = merged_trunk(self.encoder)
+        config = copy.deepcopy(trunk.config)
+        config.architectures = [type(trunk).__name__]
+        write_trunk(folder, config, dict(trunk.state_dict()))
+        last = self.dense.linear if self.dense is not None else None
+        write_sentence_transformers(folder, self.encoder, trunk, self.config.encoder.max_length, last)
+        self.tokeniser.save(folder)
+        if self.dense is not None:
+            write_tensors(folder / HEADS, self.dense.state_dict())
+        (folder / RUN).write_text(to_toml(self.config.to_dict()), encoding="utf-8")
+        write_json(folder / METRICS, self.metrics)
+        facts = {
+            "format": FORMAT,
+            "kind": "sentence_encoder",
+            "dense": self.dense is not None,
+            "encoder": {
+                "name": self.encoder.name,
+                "model_type": self.encoder.model_type,
+                "pooling": self.encoder.pooling,
+            },
+            "run": self.config.to_dict(),
+            "versions": versions(),
+            "files": file_sizes(folder),
+        }
+        (folder / "README.md").write_text(sentence_card(facts, self.metrics), encoding="utf-8")
+        write_json(folder / MAIN, facts)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> SentenceModel:
+        folder = Path(folder)
+        facts = read_facts(folder, "sentence_encoder")
+        try:
+            config = EmbeddingConfig.from_dict(facts["run"])
+            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], config.encoder.max_length)
+            dense = Dense(encoder.dim) if facts["dense"] else None
+        except ConfigError as error:
+            raise ModelError(f"{folder / MAIN}: {error}") from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
+        if dense is not None:
+            try:
+                dense.load_state_dict(read_tensors(folder / HEADS))
+            except RuntimeError:
+                raise ModelError(f"{folder / HEADS}: the weights do not match the configuration") from None
+        return cls(encoder, tokeniser, config, dense, read_json(folder / METRICS)).to(existing_device(device))
+
+
+def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> SentenceModel:
+    """A model folder of Closeknit (of either kind), or any encoder by name or folder, mean-pooled unless told otherwise."""
+    if (Path(source) / MAIN).exists():
+        facts = read_facts(Path(source), None)
+        if facts["kind"] == "sentence_encoder":
+            model = SentenceModel.load(source)
+            if pooling is not None and pooling != model.encoder.pooling:
+                model.encoder, model.dense = Encoder(model.encoder.trunk, pooling, model.encoder.name), None
+            return model
+        pooling = pooling or facts["encoder"]["pooling"]
+    name = None if str(source) == "default" else str(source)
+    return SentenceModel.untrained(name, pooling=pooling or "mean")

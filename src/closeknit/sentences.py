@@ -1,0 +1,163 @@
+"""Sentences to learn an embedding from: texts, pairs of texts, or pairs with a hard negative each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from . import catalogue
+from .data import PARTS, SUFFIXES, Rows, read_table
+from .errors import DataError, did_you_mean
+
+# What columns are called, in the order in which they are looked for.
+NAMES = {
+    "text": ("text", "anchor", "sent0", "query", "question", "sentence1", "text1"),
+    "text2": ("text2", "positive", "sent1", "answer", "sentence2"),
+    "negative": ("negative", "hard_neg", "contradiction"),
+    "label": ("label",),
+}
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """B texts in one to three columns: the text; what belongs to it; what does not, but could be taken for it.
+
+    Rows of one group are never negatives of each other: rows that share a text, or a label where there is one.
+    """
+
+    columns: tuple[list[str], ...]
+    groups: Rows  # (B,)
+    name: str = "data"
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def select(self, rows: Sequence[int]) -> Sentences:
+        chosen = np.asarray(rows, dtype=np.int64)
+        columns = tuple([column[row] for row in chosen] for column in self.columns)
+        return Sentences(columns, self.groups[chosen], self.name)
+
+
+def sentences_from(
+    rows: Sequence[object], labels: Sequence[object] | None = None, *, name: str = "data"
+) -> Sentences:
+    """Sentences from a list of strings, of (text, text2) pairs, or of (text, text2, negative) triplets."""
+    if isinstance(rows, str | bytes) or rows is None or hasattr(rows, "columns"):
+        raise DataError(f"{name} is a {type(rows).__name__}; give a list of texts, of pairs or of triplets")
+    listed: list[Any] = list(rows)
+    if not listed:
+        raise DataError(f"{name} is empty: there is no text")
+    if isinstance(listed[0], str):
+        return build_sentences((listed,), labels, name)
+    width = len(listed[0]) if isinstance(listed[0], Sequence) else 0
+    if width not in (2, 3):
+        raise DataError(f"{name}: row 1 is {listed[0]!r}; give texts, pairs of texts or triplets of texts")
+    wrong = [
+        i
+        for i, row in enumerate(listed)
+        if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != width
+    ]
+    if wrong:
+        raise DataError(f"{name}: row {wrong[0] + 1} has not {width} texts as row 1 has")
+    return build_sentences(tuple([row[i] for row in listed] for i in range(width)), labels, name)
+
+
+def build_sentences(
+    columns: Sequence[Sequence[Any]], labels: Sequence[object] | None, name: str
+) -> Sentences:
+    """Checked sentences; rows with an empty text are refused."""
+    for column in columns:
+        for row, text in enumerate(column):
+            if not isinstance(text, str) or not text.strip():
+                what = "empty" if isinstance(text, str) else f"not a string but {type(text).__name__}"
+                raise DataError(f"{name}: the text in row {row + 1} is {what}; mend it, or leave the row out")
+    if labels is not None and len(labels) != len(columns[0]):
+        raise DataError(f"{name} has {len(columns[0])} texts and {len(labels)} labels")
+    return Sentences(tuple(list(column) for column in columns), _groups(columns, labels), name)
+
+
+def _groups(columns: Sequence[Sequence[str]], labels: Sequence[object] | None) -> Rows:
+    """A number for each row; the same for rows that share a text or a label, directly or through others."""
+    parent = list(range(len(columns[0])))
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = parent[parent[row]]
+            row = parent[row]
+        return row
+
+    keys = [*([("text", text) for text in column] for column in columns[:2])]
+    if labels is not None:
+        keys.append([("label", str(label)) for label in labels])
+    first: dict[tuple[str, str], int] = {}
+    for column in keys:
+        for row, key in enumerate(column):
+            parent[root(row)] = root(first.setdefault(key, row))
+    return np.array([root(row) for row in range(len(parent))], dtype=np.int64)
+
+
+def read_sentences(
+    source: str, *, columns: dict[str, str] | None = None, drop_empty: bool = True
+) -> Sentences:
+    """Sentences from a file, a folder of parts (its train or only part), or the texts of a catalogue data set.
+
+    `columns` names others than the usual columns for text, text2, negative and label. Rows with an empty text are left out.
+    """
+    asked = columns or {}
+    path = Path(source)
+    if path.is_dir():
+        path = _part_of(path)
+    elif not path.exists() and source in catalogue.CATALOGUE:
+        examples = catalogue.load(source).training
+        return build_sentences((examples.texts,), None, source)
+    elif not path.exists() and not path.suffix:
+        raise DataError(
+            f"{source} is neither a file, a folder nor a data set of the catalogue{did_you_mean(source, catalogue.CATALOGUE)}"
+        )
+    table = read_table(path)
+    found: dict[str, list[Any]] = {}
+    for role, usual in NAMES.items():
+        if role in asked:
+            if asked[role] not in table:
+                raise DataError(f"{path} has no column {asked[role]}; it has {', '.join(table)}")
+            found[role] = table[asked[role]]
+        elif role != "label" and not (role != "text" and len(table) == 1):
+            known = next((name for name in usual if name in table and name not in asked.values()), None)
+            if known is not None:
+                found[role] = table[known]
+    if "text" not in found:
+        raise DataError(
+            f"{path} has no column text; it has {', '.join(table)}; name yours with --text COLUMN"
+        )
+    if "negative" in found and "text2" not in found:
+        raise DataError(
+            f"{path} has negatives but no column text2 that holds what belongs to a text; name it with --text2 COLUMN"
+        )
+    roles = [role for role in ("text", "text2", "negative") if role in found]
+    kept = [
+        row for row in range(len(found["text"])) if all(str(found[role][row] or "").strip() for role in roles)
+    ]
+    if drop_empty:
+        found = {role: [values[row] for row in kept] for role, values in found.items()}
+        if not kept:
+            raise DataError(f"{path} has no row without an empty text")
+    return build_sentences([found[role] for role in roles], found.get("label"), str(path))
+
+
+def _part_of(folder: Path) -> Path:
+    files = {part: folder / f"{part}{suffix}" for part in reversed(PARTS) for suffix in (*SUFFIXES, ".txt")
+             if (folder / f"{part}{suffix}").exists()}  # fmt: skip
+    for part in ("train", "all"):
+        if part in files:
+            return files[part]
+    held = sorted(path.name for path in folder.iterdir())
+    only = [name for name in held if Path(name).suffix in SUFFIXES]
+    if len(only) == 1:
+        return folder / only[0]
+    raise DataError(
+        f"{folder} has no train or all file; name one of the files in it: {', '.join(held[:8]) or 'it holds nothing'}"
+    )
