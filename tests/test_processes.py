@@ -26,14 +26,31 @@ if fit.world.main:
 """
 
 
-def launch(tmp_path, processes: int, settings, small):
+EMBEDDING = """
+import json, sys
+from closeknit.embedding import EmbeddingFit
+from closeknit.sentence_model import with_recipe
+from closeknit.sentences import sentences_from
+
+settings, texts, second, out = json.loads(open(sys.argv[1]).read())
+rows = sentences_from(list(zip(texts, second)) if settings["method"]["name"] == "multiple_negatives" else texts)
+fit = EmbeddingFit(rows, with_recipe(settings, len(rows.columns)))
+steps = [[step.loss, step.grad_norm] for step in fit]
+if fit.world.main:
+    from safetensors.torch import save_file
+    save_file({k: v.contiguous().clone() for k, v in fit.training.learners.state_dict().items()}, out + ".safetensors")
+    open(out, "w").write(json.dumps({"steps": steps, "size": fit.world.size}))
+"""
+
+
+def launch(tmp_path, processes: int, settings, small, code: str = SCRIPT):
     """Each process under an `accelerate launch --cpu` of its own, which is how it starts them without MPI."""
     script, job, out = (
         tmp_path / "job.py",
         tmp_path / f"job{processes}.json",
         tmp_path / f"out{processes}.json",
     )
-    script.write_text(SCRIPT)
+    script.write_text(code)
     job.write_text(json.dumps([settings, *small, str(out)]))
     arguments = [
         sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes),
@@ -75,6 +92,27 @@ def test_two_processes_give_the_loss_curve_of_one(tiny, small, tmp_path, objecti
     assert len(one["steps"]) == len(two["steps"]) == 9
     for a, b in zip(one["steps"], two["steps"], strict=True):
         assert a == pytest.approx(b, rel=2e-4)
+    end_one, end_two = (load_file(tmp_path / f"out{n}.json.safetensors") for n in (1, 2))
+    for key, value in end_one.items():
+        assert torch.allclose(value, end_two[key], atol=1e-4), key
+
+
+@pytest.mark.parametrize("chunk", [0, 3])
+@pytest.mark.parametrize("method", ["simcse", "multiple_negatives"])
+def test_negatives_come_from_all_processes(tiny, small, tmp_path, method, chunk):
+    from safetensors.torch import load_file
+
+    texts = list(dict.fromkeys(small[0]))
+    settings = {
+        "encoder": {"name": tiny(), "max_length": 16, "dropout": 0.0},
+        "method": {"name": method},
+        "train": {"epochs": 2, "batch_size": 7, "lr": 1e-3, "chunk_size": chunk},
+    }
+    second = [f"please {text}" for text in texts]
+    one, two = (launch(tmp_path, n, settings, (texts, second), EMBEDDING) for n in (1, 2))
+    assert (one["size"], two["size"]) == (1, 2)
+    for a, b in zip(one["steps"], two["steps"], strict=True):
+        assert a == pytest.approx(b, rel=2e-4, abs=1e-5)
     end_one, end_two = (load_file(tmp_path / f"out{n}.json.safetensors") for n in (1, 2))
     for key, value in end_one.items():
         assert torch.allclose(value, end_two[key], atol=1e-4), key

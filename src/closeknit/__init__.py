@@ -19,6 +19,7 @@ _WHERE = {
     "OBJECTIVES": "objectives",
     "Place": "comparison",
     "RunConfig": "config",
+    "SentenceEncoder": "estimators",
     "Source": "study",
     "Step": "tasks",
     "Study": "study",
@@ -43,6 +44,7 @@ __all__ = [
     "ModelError",
     "Place",
     "RunConfig",
+    "SentenceEncoder",
     "Source",
     "Step",
     "Study",
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     from .data import Examples
     from .encoder import Encoder, load_encoder
     from .errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
-    from .estimators import TextClassifier
+    from .estimators import SentenceEncoder, TextClassifier
     from .objectives import OBJECTIVES
     from .study import Source, Study, read_study
     from .tasks import Step, Task

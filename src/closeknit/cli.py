@@ -327,28 +327,198 @@ def embed(
     """Turn texts into vectors."""
     import numpy as np
 
-    from .encoder import Encoder, load_encoder
+    from .encoder import Encoder
     from .evaluation import outputs
-    from .model import MAIN, best_device
+    from .model import MAIN, read_facts
+    from .sentence_model import load_sentence_model
 
     if out.suffix != ".npy":
         raise ConfigError(f"{out}: the vectors are written as a NumPy file; let its name end in .npy")
-    if (Path(source) / MAIN).exists():
+    if (Path(source) / MAIN).exists() and read_facts(Path(source), None)["kind"] == "text_classifier":
         loaded = _load(Path(source))
         encoder = (
             loaded.encoder if pooling is None else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
         )
-        tokens = loaded.tokens(_texts(file, loaded, set_))
+        vectors = outputs(encoder, None, loaded.tokens(_texts(file, loaded, set_)))[1]
+        if normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     else:
-        encoder, tokeniser = load_encoder(None if source == "default" else source, pooling=pooling or "mean")
-        encoder.to(best_device())
-        tokens = tokeniser(_texts(file, None, set_))
-    vectors = outputs(encoder, None, tokens)[1]
-    if normalize:
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        texts = _texts(file, None, set_)
+        if texts.pairs is not None:
+            raise DataError(
+                f"{file} holds pairs of texts; a sentence encoder takes single ones: --set data.text2=none"
+            )
+        vectors = load_sentence_model(source, pooling=pooling).encode(texts.texts, normalize=normalize)
     out.parent.mkdir(parents=True, exist_ok=True)
     np.save(out, vectors)
     print(f"{len(vectors)} vectors of {vectors.shape[1]} dimensions: {out}")
+
+
+@app.command(
+    epilog="Example: closeknit embeddings sentences.txt --method simcse --encoder bert-base-uncased --out encoder"
+)
+def embeddings(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="A text file with a line each, or a table with text, with text and text2, or with text, text2 and negative."
+        ),
+    ],
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="simcse, mirror or multiple_negatives; default simcse, for pairs multiple_negatives."
+        ),
+    ] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="A hub name or a folder; default the bundled all-MiniLM-L6-v2.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the new sentence encoder.")] = Path("runs/encoder"),
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the rows; default by method, 1 to 3.")
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(help="Texts that meet, each the others' negatives; default by method, 64 to 200."),
+    ] = None,
+    chunk_size: Annotated[
+        int | None, typer.Option(help="Rows in memory at once; the batch and its gradients stay whole.")
+    ] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate; default 5e-5 at 768 dimensions.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides all that is random; default 2.")] = None,
+    pooling: Annotated[str | None, typer.Option(help="mean (default), first or own.")] = None,
+    validation: Annotated[
+        str | None,
+        typer.Option(help="Scored pairs (text1, text2, score): the best state on them is kept."),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="The column that holds the text.")] = None,
+    text2: Annotated[str | None, typer.Option(help="The column of what belongs to it.")] = None,
+    negative: Annotated[str | None, typer.Option(help="The column of what does not.")] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(help="A column of classes: rows of one class are no negatives of each other."),
+    ] = None,
+    mine: Annotated[bool, typer.Option("--mine", help="Find a hard negative for each pair first.")] = False,
+    adapt_epochs: Annotated[
+        int | None,
+        typer.Option(help="Passes of masked-language modelling over the texts beforehand; default 0."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A run file in TOML; the options here go before it.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change one setting, like method.temperature=0.04; repeatable."),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the encoder in --out.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Turn a language model into a sentence encoder, from texts alone, from pairs or from triplets.
+
+    The folder opens in sentence-transformers with the same vectors.
+    """
+    from .config import read_tables, read_toml
+    from .embedding_scores import read_scored_pairs
+    from .runs import embed_in_folder
+    from .sentence_model import with_recipe
+    from .sentences import read_sentences
+
+    columns = {
+        role: name
+        for role, name in (("text", text), ("text2", text2), ("negative", negative), ("label", label))
+        if name is not None
+    }
+    found = read_sentences(data, columns=columns)
+    paired = len(found.columns) > 1
+    named = {
+        "method.name": method,
+        "method.adapt_epochs": adapt_epochs,
+        "encoder.name": encoder,
+        "encoder.pooling": pooling,
+        "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "train.chunk_size": chunk_size,
+        "train.lr": lr,
+        "train.seed": seed,
+    }
+    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
+    tables = read_tables(read_toml(config) if config else {}, [*changes, *(set_ or [])])
+    if len(found.columns) == 2 and not mine:
+        tables.setdefault("method", {}).setdefault("name", "multiple_negatives")
+    run = with_recipe(tables, len(found.columns) + (mine and paired))
+    pairs = read_scored_pairs(validation) if validation else None
+    with _stoppable("stopped before the first step"):
+        metrics = embed_in_folder(
+            data, run, out, columns=columns, validation=pairs, mine=mine, resume=resume, overwrite=overwrite
+        )
+    if not metrics:
+        return
+    if json:
+        _print_json({"encoder": str(out), **metrics})
+        return
+    for name, key in (("before", "before"), ("after", "validation")):
+        if key in metrics:
+            shown = "  ".join(
+                f"{measure} {metrics[key][measure]:.4f}"
+                for measure in ("spearman", "alignment", "uniformity", "anisotropy")
+            )
+            print(f"{name}: {shown}")
+    print(f"encoder: {out}")
+
+
+@app.command(
+    "evaluate-embeddings",
+    epilog="Example: closeknit evaluate-embeddings runs/encoder default --suite pairs.csv --texts sentences.txt",
+)
+def evaluate_embeddings(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Encoders: folders of Closeknit, hub names, other folders; default is the bundled one."
+        ),
+    ],
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="sts, words, one of their data sets, or a file of scored pairs; repeatable; default sts."
+        ),
+    ] = None,
+    labelled: Annotated[
+        list[str] | None,
+        typer.Option(help="A data set with classes, for k-NN and a linear probe; repeatable."),
+    ] = None,
+    retrieval: Annotated[
+        list[str] | None, typer.Option(help="A table of text and text2: is each answer found? Repeatable.")
+    ] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, first or own; default the model's own, else mean.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw alignment against uniformity into this PNG.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Score embeddings side by side: similarity, words, geometry, k-NN, a linear probe, retrieval."""
+    from .embedding_scores import table
+    from .embedding_suite import evaluate_models
+
+    scores = evaluate_models(
+        models,
+        suite if suite is not None else ([] if labelled or retrieval else ["sts"]),
+        labelled=labelled or (),
+        retrieval=retrieval or (),
+        pooling=pooling,
+        plot=plot,
+    )
+    if json:
+        import dataclasses
+
+        _print_json({name: [dataclasses.asdict(score) for score in own] for name, own in scores.items()})
+        return
+    print(table(scores))
+    if plot:
+        print(f"\nplot: {plot}")
 
 
 @app.command(epilog="Example: closeknit objectives triple_entropy")

@@ -75,7 +75,7 @@ def load_encoder(
     name: str | None,
     *,
     pooling: str = "first",
-    max_length: int = 128,
+    max_length: int | None = 128,
     dropout: float | None = None,
     lora_rank: int = 0,
     vocabulary: Examples | None = None,
@@ -83,7 +83,8 @@ def load_encoder(
     """An encoder by hub name, folder, `textcnn`, or None for the bundled one; and its tokeniser.
 
     `vocabulary` gives TextCNN the texts its words come from. `dropout` replaces every dropout rate
-    of the architecture. `lora_rank` above 0 trains low-rank adapters instead of the whole trunk.
+    of the architecture. `lora_rank` above 0 trains low-rank adapters instead of the whole trunk. `max_length` None is 256
+    tokens, or what the encoder takes.
     """
     if dropout is not None and not 0.0 <= dropout < 1.0:
         raise ConfigError(f"encoder.dropout is {dropout}; it must be from 0 to below 1")
@@ -92,12 +93,16 @@ def load_encoder(
             raise ConfigError(
                 "textcnn builds its vocabulary from training texts; it cannot be used without them"
             )
-        words = WordTokeniser.build(vocabulary, max_length)
+        words = WordTokeniser.build(vocabulary, max_length or 256)
         cnn = TextCNN.create(len(words), dropout=0.5 if dropout is None else dropout)
         return Encoder(cnn, pooling, "textcnn"), words
     source = name or default_encoder()
     trunk, tokenizer = load_pretrained(source, dropout=dropout)
-    _check_length(trunk.config, max_length)
+    most = _positions(trunk.config)
+    if max_length is None:
+        max_length = min(256, most or 256)
+    if most is not None and most < max_length:
+        raise ConfigError(f"encoder.max_length is {max_length}; this encoder takes at most {most} tokens")
     encoder = Encoder(trunk, pooling, name or DEFAULT_HUB_NAME)
     if lora_rank:
         encoder.trunk = add_lora(trunk, lora_rank)
@@ -232,14 +237,12 @@ def _near_known(name: str) -> bool:
     return "did you mean" in did_you_mean(name, _WELL_KNOWN) and name not in _WELL_KNOWN
 
 
-def _check_length(config: Any, max_length: int) -> None:
-    positions = getattr(config, "max_position_embeddings", None) or -1  # XLNet says -1: no limit
+def _positions(config: Any) -> int | None:
+    """How many tokens an encoder takes at the most; None where there is no limit."""
+    positions = int(getattr(config, "max_position_embeddings", None) or -1)  # XLNet says -1: no limit
     if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
         positions -= 2  # these count positions from the padding token on
-    if 0 < positions < max_length:
-        raise ConfigError(
-            f"encoder.max_length is {max_length}; this encoder takes at most {positions} tokens"
-        )
+    return positions if positions > 0 else None
 
 
 def add_lora(trunk: Any, rank: int) -> Any:

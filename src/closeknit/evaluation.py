@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,7 +21,9 @@ Work = Callable[[Rows], tuple[Tensor, Tensor]]
 
 BUDGETS = {"cpu": 1024, "cuda": 32768}  # tokens at once: what stays in a core's cache, what fills a GPU
 CHUNK = 4096  # texts that are tokenised at once
-HELD = 32  # batches whose results a GPU keeps before they are fetched: each fetch waits for all that is queued
+HELD = (
+    32  # batches whose results a GPU keeps before they are fetched: each fetch waits for all that is queued
+)
 
 
 def outputs(
@@ -63,7 +66,8 @@ def outputs(
         done = _side_by_side(work, batches, threads)
     else:
         done = _in_turn(work, batches, 1 if device.type == "cpu" else HELD)
-    with torch.autocast(device.type, torch.bfloat16, enabled=half and device.type == "cuda"):
+    halved = half and device.type == "cuda"
+    with torch.autocast("cuda", torch.bfloat16) if halved else contextlib.nullcontext():
         for rows, scores, points in done:
             logits[rows], pooled[rows] = scores.numpy(), points.numpy()
             if progress is not None:
@@ -106,11 +110,19 @@ def encode_texts(
 
 
 def by_length(lengths: npt.NDArray[np.int64], budget: int) -> Iterator[Rows]:
-    """All rows, longest first, in batches of at most `budget` tokens, padding counted, or of one row."""
+    """All rows, longest first, in batches of at most `budget` tokens, padding counted, or of one row.
+
+    From a quarter of the budget on a batch ends where the rows become shorter by a sixteenth: a smaller batch
+    costs less than much padding.
+    """
     order = np.argsort(-lengths, kind="stable")
+    falling = -lengths[order]
     start = 0
     while start < len(order):
-        stop = start + max(1, budget // int(lengths[order[start]]))
+        longest = -int(falling[start])
+        alike = int(np.searchsorted(falling, -longest * 15 / 16, side="right"))
+        enough, most = (start + max(1, tokens // longest) for tokens in (budget // 4, budget))
+        stop = min(most, max(alike, enough))
         yield order[start:stop]
         start = stop
 

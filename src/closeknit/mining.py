@@ -43,15 +43,21 @@ def mine_negatives(
     for start in range(0, len(pairs), chunk):
         near = queries[start : start + chunk] @ known.T  # (chunk, texts)
         right = np.einsum("rd,rd->r", queries[start : start + chunk], answers[start : start + chunk])
-        near[near > margin * right[:, None]] = -np.inf
         for i, row in enumerate(range(start, min(start + chunk, len(pairs)))):
-            near[i, list(barred.get(int(pairs.groups[row]), ()))] = -np.inf
-            best = int(near[i].argmax())
-            if not np.isfinite(near[i, best]):
+            own = np.ones(len(texts), dtype=bool)
+            own[list(barred.get(int(pairs.groups[row]), ()))] = False
+            if not own.any():
                 raise DataError(
-                    f"no negative can be mined for row {row + 1}: the corpus has no other text that is farther than its answer"
+                    f"no negative can be mined for row {row + 1}: the corpus has no text that is not its own"
                 )
-            chosen.append(texts[best])
+            safe = own & (near[i] <= margin * right[i])
+            # where all others are as near as the answer, the farthest is the safest
+            best = (
+                np.where(safe, near[i], -np.inf).argmax()
+                if safe.any()
+                else np.where(own, near[i], np.inf).argmin()
+            )
+            chosen.append(texts[int(best)])
     return Sentences((pairs.columns[0], pairs.columns[1], chosen), pairs.groups, pairs.name)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .processes import World
@@ -84,6 +85,20 @@ def _lines(fit: Followed, label: str, every: float = 10.0) -> Iterator[Step]:
             )
             told = now
         yield step
+
+
+@contextlib.contextmanager
+def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Callable[[int], object] | None]:
+    """A function that is told how much more is done, with a bar in a terminal; None where nothing is shown."""
+    if not show or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        line = bar.add_task(label, total=total)
+        yield lambda more: bar.advance(line, more)
 
 
 class Board:

@@ -23,7 +23,7 @@ from .mining import mine_negatives
 from .model import MAIN, METRICS, read_facts
 from .processes import leave, this_world, wait_for_all
 from .progress import follow, say
-from .sentence_model import EmbeddingConfig, SentenceModel
+from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
 from .sentences import read_sentences
 
 STATES, RUN = "checkpoints", "run.json"
@@ -123,7 +123,8 @@ def embed_in_folder(
 ) -> dict[str, Any]:
     """Learn a sentence encoder from a file or folder of texts, save it in `out`, and return how it came out.
 
-    With `mine`, pairs get a hard negative each, found by the encoder as it is. Of several processes only the first returns anything.
+    With `mine`, pairs get a hard negative each, found by the encoder as it is. Of several processes only the first returns
+    anything.
     """
     if resume and overwrite:
         raise ConfigError(
@@ -134,6 +135,11 @@ def embed_in_folder(
         check_folder(out, resume=resume, overwrite=overwrite)
     sentences = read_sentences(source, columns=columns)
     check_data(sentences, config.method)
+    if world.main and is_sentence_encoder(config.encoder.name):
+        say(
+            f"{config.encoder.name or 'the bundled encoder'} is a trained sentence encoder already: a little more text can make "
+            "it worse. Validate on scored pairs (--validation), and compare with `closeknit evaluate-embeddings`"
+        )
     if mine:
         if world.main:
             say(f"mining a hard negative for each of {len(sentences):,} pairs")

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from .card import sentence_card
 from .checkpoint import read_json, read_tensors, write_json, write_tensors
 from .config import EncoderConfig, build_table, to_toml
-from .data import Examples
 from .encoder import Encoder, load_encoder, merged_trunk
 from .errors import ConfigError, ModelError, did_you_mean
-from .evaluation import Floats, outputs
+from .evaluation import Floats, encode_texts
 from .model import (
     FORMAT,
     HEADS,
@@ -37,7 +36,8 @@ from .model import (
     write_sentence_transformers,
     write_trunk,
 )
-from .tokens import Tokeniser
+from .progress import progress_bar
+from .tokens import PretrainedTokeniser, Tokeniser
 from .training import TrainConfig
 
 METHODS = ("simcse", "mirror", "multiple_negatives")
@@ -145,7 +145,7 @@ class EmbeddingConfig:
 # What a method starts from where nothing is said: by method, and for simcse by whether there are pairs.
 RECIPES: dict[str, dict[str, Any]] = {
     "simcse": {"epochs": 1, "batch_size": 64},
-    "simcse, pairs": {"epochs": 3, "batch_size": 128},
+    "simcse, pairs": {"epochs": 3, "batch_size": 512, "chunk_size": 128},
     "mirror": {"epochs": 1, "batch_size": 200},
     "multiple_negatives": {"epochs": 1, "batch_size": 64},
 }
@@ -178,6 +178,7 @@ class SentenceModel:
     config: EmbeddingConfig
     dense: Dense | None = None  # part of the vector, where it was kept
     metrics: dict[str, Any] = field(default_factory=dict)
+    half: bool = False  # compute in bfloat16 on a GPU: faster, and vectors right to two or three digits
 
     @torch.inference_mode()
     def encode(
@@ -189,8 +190,15 @@ class SentenceModel:
         show_progress: bool = False,
     ) -> Floats:
         """The vectors (R, H) of texts; at most `batch_size` texts of 128 tokens at once."""
-        budget = {} if batch_size is None else {"budget": 128 * batch_size}
-        pooled = outputs(self.encoder, None, self.tokeniser(Examples(list(texts))), **budget)[1]
+        with progress_bar("texts", len(texts), show=show_progress) as advance:
+            pooled = encode_texts(
+                self.encoder,
+                self.tokeniser,
+                texts,
+                budget=None if batch_size is None else 128 * batch_size,
+                half=self.half,
+                progress=advance,
+            )
         if self.dense is not None:
             device = next(self.dense.parameters()).device
             pooled = self.dense.eval()(torch.from_numpy(pooled).to(device)).float().cpu().numpy()
@@ -205,10 +213,13 @@ class SentenceModel:
         return self
 
     @classmethod
-    def untrained(cls, name: str | None, *, pooling: str = "mean", max_length: int = 128) -> SentenceModel:
+    def untrained(
+        cls, name: str | None, *, pooling: str = "mean", max_length: int | None = None
+    ) -> SentenceModel:
         """A pretrained encoder as it is."""
-        config = EmbeddingConfig(EncoderConfig(name, pooling, max_length))
         encoder, tokeniser = load_encoder(name, pooling=pooling, max_length=max_length)
+        assert isinstance(tokeniser, PretrainedTokeniser)
+        config = EmbeddingConfig(EncoderConfig(name, pooling, tokeniser.max_length))
         return cls(encoder, tokeniser, config).to(existing_device(None))
 
     def save(self, folder: str | Path) -> None:
@@ -262,6 +273,13 @@ class SentenceModel:
         return cls(encoder, tokeniser, config, dense, read_json(folder / METRICS)).to(existing_device(device))
 
 
+def is_sentence_encoder(name: str | None) -> bool:
+    """Whether an encoder was trained for sentences already, as far as its files or its name tell."""
+    if name is None or name.startswith("sentence-transformers/"):
+        return True
+    return (Path(name) / "modules.json").exists()
+
+
 def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> SentenceModel:
     """A model folder of Closeknit (of either kind), or any encoder by name or folder, mean-pooled unless told otherwise."""
     if (Path(source) / MAIN).exists():
@@ -272,5 +290,7 @@ def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> Se
                 model.encoder, model.dense = Encoder(model.encoder.trunk, pooling, model.encoder.name), None
             return model
         pooling = pooling or facts["encoder"]["pooling"]
+        length = facts["run"]["encoder"]["max_length"]
+        return SentenceModel.untrained(str(source), pooling=pooling, max_length=length)
     name = None if str(source) == "default" else str(source)
     return SentenceModel.untrained(name, pooling=pooling or "mean")
