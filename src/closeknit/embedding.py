@@ -55,7 +55,7 @@ class EmbeddingFit:
         world: World | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
-        self.config, self.sentences, self.validation = config, sentences, validation
+        self.config, self.sentences, self.validation, self.tell = config, sentences, validation, tell
         self.world = world or this_world()
         method, options = config.method, config.train
         columns = len(sentences.columns)
@@ -170,12 +170,12 @@ class EmbeddingFit:
 
     def __iter__(self) -> Iterator[Step]:
         before = 0
+        self._note_start()
         for stage in self.stages:
             for step in stage:
                 yield step
             before += stage.training.steps
             self.model.metrics["adaptation"] = stage.history
-        self._note_path()
         with self._noise():
             for step in self.loop:
                 yield dataclasses.replace(step, number=step.number + before)
@@ -210,10 +210,15 @@ class EmbeddingFit:
         scores = {"spearman": sts_scores(self._encode, self.validation)["spearman"]}
         return scores | geometry_scores(self._encode, self.validation, self.watched)
 
-    def _note_path(self) -> None:
-        """Where the encoder stands before training: the first point of its path."""
-        if self.validation is not None and not self.loop.resume:
-            self.model.metrics["before"] = self._evaluate()
+    def _note_start(self) -> None:
+        """Where the encoder stands before training: the first point of its path, and what it must become better than."""
+        if self.validation is None:
+            return
+        self.model.metrics["before"] = before = self._evaluate()
+        self.loop.best_score = before["spearman"]
+        self.loop.best = {
+            key: value.detach().cpu().clone() for key, value in self.training.learners.state_dict().items()
+        }
 
     def _finish(self) -> None:
         if self.use == "keep":
@@ -222,9 +227,12 @@ class EmbeddingFit:
             self.model.dense = dense
         self.model.metrics["history"] = self.loop.history
         self.model.metrics["rows"] = len(self.sentences)
-        if self.loop.best is not None:
-            best = max(self.loop.history, key=lambda record: record["spearman"])
+        if self.validation is not None:
+            start = self.model.metrics["before"]
+            best = max([start, *self.loop.history], key=lambda record: record["spearman"])
             self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
+            if best is start and self.world.main:
+                self.tell("no evaluation was better than the encoder as it was before: it is kept as it was")
         self.model.encoder.eval()
 
 
