@@ -1,4 +1,4 @@
-"""TextClassifier: a scikit-learn shell around a Fit."""
+"""TextClassifier and SentenceEncoder: scikit-learn shells around fits."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class EmbeddingConfig:
 # What a method starts from where nothing is said: by method, and for simcse by whether there are pairs.
 RECIPES: dict[str, dict[str, Any]] = {
     "simcse": {"epochs": 1, "batch_size": 64, "lr": 3e-5},
-    "simcse, pairs": {"epochs": 3, "batch_size": 512, "chunk_size": 128},
+    "simcse, pairs": {"epochs": 3, "batch_size": 512, "chunk_size": 512},
     "mirror": {"epochs": 1, "batch_size": 200, "lr": 4e-5},
     "multiple_negatives": {"epochs": 1, "batch_size": 64},
 }
