@@ -551,3 +551,26 @@ def test_any_folder_can_be_loaded_as_a_sentence_model(tiny, tmp_path, closeknit,
     assert load_sentence_model(tmp_path / "c").encoder.pooling == "first"
     with pytest.raises(ModelError, match="holds a text classifier, not a sentence encoder"):
         SentenceModel.load(tmp_path / "c")
+
+
+def test_trained_sentence_encoders_are_known_by_name_or_files(tiny, tmp_path):
+    from closeknit.sentence_model import is_sentence_encoder
+
+    assert is_sentence_encoder(None)
+    assert is_sentence_encoder("thenlper/gte-small") and is_sentence_encoder("intfloat/e5-base")
+    assert not is_sentence_encoder("bert-base-uncased") and not is_sentence_encoder(tiny())
+    fit_embedding(sentences_from(TEXTS), config(tiny, train={"epochs": 1})).save(tmp_path / "e")
+    assert is_sentence_encoder(str(tmp_path / "e"))
+
+
+def test_what_makes_an_encoder_worse_is_not_kept(tiny):
+    said = []
+    settings = config(tiny, train={"epochs": 2, "lr": 1.0})  # throws everything about
+    pairs = ScoredPairs(TEXTS[:6], TEXTS[1:7], np.arange(6.0), "scored")
+    fit = EmbeddingFit(sentences_from(TEXTS), settings, validation=pairs, tell=said.append)
+    before = fit.model.encode(TEXTS)
+    fit.loop.evaluate = lambda: {"spearman": -1.0, "alignment": 0.0, "uniformity": 0.0, "anisotropy": 0.0}
+    for _ in fit:
+        pass
+    assert np.array_equal(fit.model.encode(TEXTS), before)
+    assert said and "kept as it was" in said[-1]

@@ -322,6 +322,10 @@ def embed(
         str | None, typer.Option(help="first, mean or own; default the model's own, for a bare encoder mean.")
     ] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    half: Annotated[
+        bool,
+        typer.Option("--half", help="Compute in bfloat16 on a GPU: faster, right to two or three digits."),
+    ] = False,
     set_: DataSetOption = None,
 ) -> None:
     """Turn texts into vectors."""
@@ -339,7 +343,7 @@ def embed(
         encoder = (
             loaded.encoder if pooling is None else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
         )
-        vectors = outputs(encoder, None, loaded.tokens(_texts(file, loaded, set_)))[1]
+        vectors = outputs(encoder, None, loaded.tokens(_texts(file, loaded, set_)), half=half)[1]
         if normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     else:
@@ -348,7 +352,9 @@ def embed(
             raise DataError(
                 f"{file} holds pairs of texts; a sentence encoder takes single ones: --set data.text2=none"
             )
-        vectors = load_sentence_model(source, pooling=pooling).encode(texts.texts, normalize=normalize)
+        vectors = load_sentence_model(source, pooling=pooling).encode(
+            texts.texts, normalize=normalize, half=half, show_progress=True
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     np.save(out, vectors)
     print(f"{len(vectors)} vectors of {vectors.shape[1]} dimensions: {out}")

@@ -178,7 +178,6 @@ class SentenceModel:
     config: EmbeddingConfig
     dense: Dense | None = None  # part of the vector, where it was kept
     metrics: dict[str, Any] = field(default_factory=dict)
-    half: bool = False  # compute in bfloat16 on a GPU: faster, and vectors right to two or three digits
 
     @torch.inference_mode()
     def encode(
@@ -188,15 +187,19 @@ class SentenceModel:
         normalize: bool = False,
         batch_size: int | None = None,
         show_progress: bool = False,
+        half: bool = False,
     ) -> Floats:
-        """The vectors (R, H) of texts; at most `batch_size` texts of 128 tokens at once."""
+        """The vectors (R, H) of texts; at most `batch_size` texts of 128 tokens at once.
+
+        `half` computes in bfloat16 on a GPU: faster, and right to two or three digits.
+        """
         with progress_bar("texts", len(texts), show=show_progress) as advance:
             pooled = encode_texts(
                 self.encoder,
                 self.tokeniser,
                 texts,
                 budget=None if batch_size is None else 128 * batch_size,
-                half=self.half,
+                half=half,
                 progress=advance,
             )
         if self.dense is not None:
@@ -273,11 +276,24 @@ class SentenceModel:
         return cls(encoder, tokeniser, config, dense, read_json(folder / METRICS)).to(existing_device(device))
 
 
+# Families of sentence encoders, as their hub names and folders show.
+_TUNED_NAMES = (
+    "sentence-transformers/",
+    "gte-",
+    "e5-",
+    "bge-",
+    "all-minilm",
+    "all-mpnet",
+    "simcse",
+    "sentence-t5",
+)
+
+
 def is_sentence_encoder(name: str | None) -> bool:
     """Whether an encoder was trained for sentences already, as far as its files or its name tell."""
-    if name is None or name.startswith("sentence-transformers/"):
+    if name is None or (Path(name) / "modules.json").exists():
         return True
-    return (Path(name) / "modules.json").exists()
+    return any(sign in name.lower() for sign in _TUNED_NAMES)
 
 
 def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> SentenceModel:
