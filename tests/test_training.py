@@ -216,7 +216,7 @@ def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
     def full(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(fit.training, "_forward", full)
+    monkeypatch.setattr(fit.training, "_views", full)
     with pytest.raises(TrainingError, match=r"memory is full.*train\.batch_size.*train\.accumulate=2"):
         run(fit)
 
@@ -227,7 +227,7 @@ def test_other_errors_are_not_taken_for_full_memory(tiny, small, monkeypatch):
     def broken(*_):
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(fit.training, "_forward", broken)
+    monkeypatch.setattr(fit.training, "_views", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run(fit)
 

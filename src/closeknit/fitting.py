@@ -132,6 +132,9 @@ class Fit:
         yield from self.loop
         self._finish()
 
+    def save_state(self) -> None:
+        self.loop.save_state()
+
     def _evaluate(self) -> dict[str, float]:
         """Scores on the validation part."""
         assert self.validation is not None

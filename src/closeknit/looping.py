@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from torch import Tensor
 
@@ -50,7 +49,6 @@ class Loop:
             resume,
             world,
         )
-        self.lock: IO[str] | None = None  # held by whoever gave the folder
         self.best: dict[str, Tensor] | None = None
         self.best_score, self.waited = -float("inf"), 0
         self.history: list[dict[str, Any]] = []
@@ -130,10 +128,3 @@ class Loop:
         if self.best is not None:
             self.best_score = facts["best_score"]
         self.waited, self.history, self.epoch_loss = facts["waited"], facts["history"], facts["epoch_loss"]
-
-    def forget_state(self) -> None:
-        """Remove the checkpoints of a run that is finished and saved."""
-        if self.folder is not None and self.world.main:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            if self.lock is not None:
-                self.lock.close()

@@ -6,10 +6,10 @@ import dataclasses
 import shutil
 import signal
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from . import catalogue
 from .checkpoint import lock_folder, no_space_explained, read_json, write_json
@@ -21,7 +21,7 @@ from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
 from .mining import mine_negatives
 from .model import MAIN, METRICS, read_facts
-from .processes import leave, this_world, wait_for_all
+from .processes import World, leave, this_world, wait_for_all
 from .progress import follow, say
 from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
 from .sentences import read_sentences
@@ -60,54 +60,28 @@ def train_in_folder(
 
     Of several processes only the first returns scores; the others return nothing.
     """
-    if resume and overwrite:
-        raise ConfigError(
-            "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
-        )
-    world = this_world()
-    if world.main:
-        check_folder(out, resume=resume, overwrite=overwrite)
+    world = _begin(out, resume, overwrite)
     parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
     identity = {
         "run": config.to_dict(),
         "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
     }
-    states = out / STATES
-    if resume and (out / MAIN).exists() and not (states / RUN).exists():
-        return _finished(out, identity) if world.main else {}
-    if world.main and resume:
-        _check_same_run(states, identity)
-    fit = Fit(parts.train, config, validation=parts.validation, folder=states, resume=resume, world=world)
-    if parts.test is not None:
-        fit.model.check(parts.test)
-    if world.main:
-        if overwrite:  # the old model stays until the new one takes its place
-            shutil.rmtree(states, ignore_errors=True)
-        with no_space_explained(out):
-            states.mkdir(parents=True, exist_ok=True)
-            fit.loop.lock = lock_folder(states / "lock", out)
-            write_json(states / RUN, identity)
-    wait_for_all(world)
-    with _StopSignals() as signals:
-        for step in follow(fit, config.objective.name):
-            if signals.received:
-                fit.loop.save_state()
-                raise Stopped(
-                    f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
-                )
-    model = fit.model
-    if fit.training.number < fit.steps and world.main:
-        say(f"stopped early after {fit.loop.patience} evaluations without gain; the best epoch is kept")
-    model.metrics["data"] = identity["data"]
-    if parts.test is not None:
-        model.metrics["test"] = model.evaluate(parts.test)
-    model.metrics["rows"] = fit.rows
-    model.metrics["steps"] = fit.training.number
-    if world.main:
-        model.save(out)
-        fit.loop.forget_state()
-    leave(world)
-    return model.metrics if world.main else {}
+
+    def build(states: Path) -> Fit:
+        fit = Fit(parts.train, config, validation=parts.validation, folder=states, resume=resume, world=world)
+        if parts.test is not None:
+            fit.model.check(parts.test)
+        return fit
+
+    def score(fit: Fit) -> None:
+        if fit.training.number < fit.steps and world.main:
+            say(f"stopped early after {fit.loop.patience} evaluations without gain; the best epoch is kept")
+        if parts.test is not None:
+            fit.model.metrics["test"] = fit.model.evaluate(parts.test)
+        fit.model.metrics["rows"] = fit.rows
+        fit.model.metrics["steps"] = fit.training.number
+
+    return _in_folder(out, identity, config.objective.name, build, score, resume, overwrite, world)
 
 
 def embed_in_folder(
@@ -126,13 +100,7 @@ def embed_in_folder(
     With `mine`, pairs get a hard negative each, found by the encoder as it is. Of several processes only the first returns
     anything.
     """
-    if resume and overwrite:
-        raise ConfigError(
-            "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
-        )
-    world = this_world()
-    if world.main:
-        check_folder(out, resume=resume, overwrite=overwrite)
+    world = _begin(out, resume, overwrite)
     sentences = read_sentences(source, columns=columns)
     check_data(sentences, config.method)
     if world.main and is_sentence_encoder(config.encoder.name):
@@ -150,14 +118,52 @@ def embed_in_folder(
         sentences = mine_negatives(start.encode, sentences)
     digest = Fingerprint.of(*(Examples(column) for column in sentences.columns)).digest
     identity = {"run": config.to_dict(), "data": {"rows": len(sentences), "digest": digest}}
+
+    def build(states: Path) -> EmbeddingFit:
+        return EmbeddingFit(
+            sentences, config, validation=validation, folder=states, resume=resume, world=world
+        )
+
+    return _in_folder(out, identity, config.method.name, build, lambda fit: None, resume, overwrite, world)
+
+
+# ---------------------------------------------------------------- what all runs in folders share
+
+
+def _begin(out: Path, resume: bool, overwrite: bool) -> World:
+    """This run's processes; refuses what cannot go together, and a folder that is taken."""
+    if resume and overwrite:
+        raise ConfigError(
+            "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
+        )
+    world = this_world()
+    if world.main:
+        check_folder(out, resume=resume, overwrite=overwrite)
+    return world
+
+
+AFit = TypeVar("AFit", Fit, EmbeddingFit)
+
+
+def _in_folder(
+    out: Path,
+    identity: Mapping[str, Any],
+    label: str,
+    build: Callable[[Path], AFit],
+    finish: Callable[[AFit], None],
+    resume: bool,
+    overwrite: bool,
+    world: World,
+) -> dict[str, Any]:
+    """Build a fit, train it to its end with its states in the folder, save its model there, and return its metrics."""
     states = out / STATES
     if resume and (out / MAIN).exists() and not (states / RUN).exists():
         return _finished(out, identity) if world.main else {}
     if world.main and resume:
         _check_same_run(states, identity)
-    fit = EmbeddingFit(sentences, config, validation=validation, folder=states, resume=resume, world=world)
+    fit, lock = build(states), None
     if world.main:
-        if overwrite:
+        if overwrite:  # the old model stays until the new one takes its place
             shutil.rmtree(states, ignore_errors=True)
         with no_space_explained(out):
             states.mkdir(parents=True, exist_ok=True)
@@ -165,21 +171,21 @@ def embed_in_folder(
             write_json(states / RUN, identity)
     wait_for_all(world)
     with _StopSignals() as signals:
-        for step in follow(fit, config.method.name):
+        for step in follow(fit, label):
             if signals.received:
                 fit.save_state()
                 raise Stopped(
                     f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
                 )
-    model = fit.model
-    model.metrics["data"] = identity["data"]
+    fit.model.metrics["data"] = identity["data"]
+    finish(fit)
     if world.main:
-        model.save(out)
+        fit.model.save(out)
         shutil.rmtree(states, ignore_errors=True)
         if lock is not None:
             lock.close()
     leave(world)
-    return model.metrics if world.main else {}
+    return fit.model.metrics if world.main else {}
 
 
 def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
