@@ -6,10 +6,12 @@ import contextlib
 import json
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -84,9 +86,12 @@ def study(tiny, small_csv):
     return Study((Source(str(small_csv)),), configs, sizes=(0,), folds=3, seeds=(2, 16, 128))
 
 
-def test_a_node_dies_and_all_results_arrive_once(study, tmp_path):
+def test_a_node_dies_and_all_results_arrive_once(study, tmp_path, request):
     run_study(study, tmp_path / "here", place=Place(threads=1), show=False)
-    port, storage = free_port(), ("--temp-dir", str(Path("/tmp") / f"ray-{os.getpid()}"))
+    port = free_port()
+    short = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets need a short path
+    request.addfinalizer(lambda: shutil.rmtree(short, ignore_errors=True))
+    storage = ("--temp-dir", str(short))
     script = tmp_path / "drive.py"
     script.write_text(DRIVE)
     (tmp_path / "study.pickle").write_bytes(pickle.dumps(study))

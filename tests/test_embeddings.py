@@ -95,6 +95,11 @@ def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
     with pytest.raises(DataError, match="neither a file"):
         read_sentences("nothere")
     assert len(read_sentences("messages")) > 100
+    (tmp_path / "judged.csv").write_text("text,text2,label\na,b,0\nc,d,1\n")
+    with pytest.raises(DataError, match="do not belong together"):
+        read_sentences(str(tmp_path / "judged.csv"))
+    assert len(read_sentences(str(tmp_path / "judged.csv"), columns={"text": "text", "text2": "text2"})) == 2
+    assert sentences_from(np.array([["a", "b"], ["c", "d"]])).columns == (["a", "c"], ["b", "d"])
 
 
 # ---------------------------------------------------------------- views

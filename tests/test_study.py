@@ -84,6 +84,10 @@ def test_the_command_line_goes_before_the_file(file):
         (("seeds = [2, 16]", "seeds = [2, 2]"), "one is given twice"),
         (("seeds = [2, 16]", "seeds = []"), "needs seeds"),
         (("folds = 3", "folds = 1"), "at least 2"),
+        (("folds = 3", 'folds = "3"'), "must be a whole number"),
+        (("folds = 3", "hard_sets = 3"), "must be a table of lists"),
+        (("classes = 4", 'classes = "4"'), "classes is a whole number"),
+        (("train = { lr = 3e-5 }", "train = 3"), "write a table like"),
         (("centers = 2000", "centres = 2000"), "objective.centres for triple_entropy; did you mean centers"),
         (("classes = 4", "clases = 4"), "unknown setting study.data.clases; did you mean classes"),
         (

@@ -453,7 +453,7 @@ def embeddings(
     }
     changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
     tables = read_tables(read_toml(config) if config else {}, [*changes, *(set_ or [])])
-    if len(found.columns) == 2 and not mine:
+    if len(found.columns) == 2:
         tables.setdefault("method", {}).setdefault("name", "multiple_negatives")
     run = with_recipe(tables, len(found.columns) + (mine and paired))
     pairs = read_scored_pairs(validation) if validation else None
@@ -478,7 +478,7 @@ def embeddings(
 
 @app.command(
     "evaluate-embeddings",
-    epilog="Example: closeknit evaluate-embeddings runs/encoder default --suite pairs.csv --texts sentences.txt",
+    epilog="Example: closeknit evaluate-embeddings runs/encoder default --suite pairs.csv",
 )
 def evaluate_embeddings(
     models: Annotated[

@@ -34,7 +34,6 @@ from .training import train
 from .views import drophead, mask_spans, without_dropout
 
 _ENCODER, _HEAD, _MASKING = 2, 3, 5  # tell apart the random numbers made of one seed for different ends
-GEOMETRY_TEXTS = 2000  # of the training texts, on which uniformity is followed
 
 
 class EmbeddingFit:
@@ -92,9 +91,6 @@ class EmbeddingFit:
         batch, self.per_epoch = self._batches(tokeniser)
         task = Task(method.name, batch, self.per_epoch, objective, self.heads)
         self.training = train(encoder, [task], options, world=self.world)
-        generator = np.random.default_rng(0)
-        some = generator.permutation(len(sentences))[:GEOMETRY_TEXTS]
-        self.watched = [sentences.columns[0][row] for row in some]
         self.loop = Loop(
             self.training,
             every=options.evaluate_every or self.per_epoch,
@@ -208,7 +204,8 @@ class EmbeddingFit:
     def _evaluate(self) -> dict[str, float]:
         assert self.validation is not None
         scores = {"spearman": sts_scores(self._encode, self.validation)["spearman"]}
-        return scores | geometry_scores(self._encode, self.validation, self.watched)
+        geometry = geometry_scores(self._encode, self.validation, self.validation.texts)
+        return scores | {name: geometry[name] for name in ("alignment", "uniformity", "anisotropy")}
 
     def _note_start(self) -> None:
         """Where the encoder stands before training: the first point of its path, and what it must become better than."""
@@ -251,7 +248,7 @@ def check_data(sentences: Sentences, method: MethodConfig) -> None:
         raise ConfigError("method.noise=none is for single texts: pairs differ by themselves")
     if len(np.unique(sentences.groups)) < 2:
         raise DataError(
-            f"{sentences.name}: all rows are of one group (the same text or label); there is nothing to tell apart"
+            f"{sentences.name}: all rows share a text or a label, directly or through others; there is nothing to tell apart"
         )
 
 

@@ -102,7 +102,9 @@ def load_encoder(
     if max_length is None:
         max_length = min(256, most or 256)
     if most is not None and most < max_length:
-        raise ConfigError(f"encoder.max_length is {max_length}; this encoder takes at most {most} tokens")
+        raise ConfigError(
+            f"encoder.max_length is {max_length}; this encoder takes at most {most} tokens; set it lower"
+        )
     encoder = Encoder(trunk, pooling, name or DEFAULT_HUB_NAME)
     if lora_rank:
         encoder.trunk = add_lora(trunk, lora_rank)

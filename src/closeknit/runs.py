@@ -17,7 +17,7 @@ from .config import RunConfig, differences
 from .data import DataSet, Examples, Fingerprint, split
 from .embedding import EmbeddingFit, check_data
 from .embedding_scores import ScoredPairs
-from .errors import ConfigError, ModelError, Stopped
+from .errors import ConfigError, DataError, ModelError, Stopped
 from .fitting import Fit
 from .mining import mine_negatives
 from .model import MAIN, METRICS, read_facts
@@ -109,6 +109,10 @@ def embed_in_folder(
             "it worse. Validate on scored pairs (--validation), and compare with `closeknit evaluate-embeddings`"
         )
     if mine:
+        if len(sentences.columns) < 2:
+            raise DataError(
+                f"{source} holds single texts; --mine finds negatives for pairs: columns text and text2"
+            )
         if world.main:
             say(f"mining a hard negative for each of {len(sentences):,} pairs")
         settings = config.encoder

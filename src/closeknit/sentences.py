@@ -48,7 +48,7 @@ def sentences_from(
     """Sentences from a list of strings, of (text, text2) pairs, or of (text, text2, negative) triplets."""
     if isinstance(rows, str | bytes) or rows is None or hasattr(rows, "columns"):
         raise DataError(f"{name} is a {type(rows).__name__}; give a list of texts, of pairs or of triplets")
-    listed: list[Any] = list(rows)
+    listed: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else list(rows)
     if not listed:
         raise DataError(f"{name} is empty: there is no text")
     if isinstance(listed[0], str):
@@ -136,6 +136,24 @@ def read_sentences(
     if "negative" in found and "text2" not in found:
         raise DataError(
             f"{path} has negatives but no column text2 that holds what belongs to a text; name it with --text2 COLUMN"
+        )
+    judged = (
+        "text2" in found
+        and "label" in table
+        and "label" not in asked
+        and not {"text", "text2"} <= asked.keys()
+    )
+    if judged and {str(value).lower() for value in table["label"]} <= {
+        "0",
+        "1",
+        "yes",
+        "no",
+        "true",
+        "false",
+    }:
+        raise DataError(
+            f"{path} has pairs and a column label of yes and no: pairs that do not belong together would be learnt as if "
+            "they did. Keep the rows that do; or, if label means something else, name the columns with --text and --text2"
         )
     roles = [role for role in ("text", "text2", "negative") if role in found]
     kept = [

@@ -179,6 +179,13 @@ def read_study(
     search_table = dict(tables.get("search", {}))
     spaces = search_table.pop("spaces", {})
     settings = {**search_table, **(given.get("search") or {})}
+    for key, kind, word in (
+        ("folds", int, "a whole number"),
+        ("hard_sets", dict, "a table of lists"),
+        ("baseline", str, "a name"),
+    ):
+        if not isinstance(study.get(key, kind()), kind):
+            raise ConfigError(f"study.{key} is {study[key]!r}; it must be {word}")
     more: dict[str, Any] = {
         key: tuple(_numbers(study[key], key)) if key in ("sizes", "seeds") else study[key]
         for key in ("sizes", "seeds", "folds", "baseline", "selection", "hard_sets")
@@ -199,6 +206,11 @@ def _variant(
     """One objective of a study file: its options, and under `train` and `encoder` what differs for it alone."""
     if not isinstance(own, dict):
         raise ConfigError(f"[objectives.{name}] is not a table")
+    for table in ("train", "encoder"):
+        if not isinstance(own.get(table, {}), dict):
+            raise ConfigError(
+                f"objectives.{name}.{table} is {own[table]!r}; write a table like {{lr = 3e-5}}"
+            )
     options = {key: value for key, value in own.items() if key not in ("train", "encoder")}
     known = objective_options(options.get("name", name))
     shared = {key: value for key, value in changes.get("objective", {}).items() if key in known}
@@ -238,6 +250,8 @@ def _source(value: Any) -> Source:
     for key in value:
         if key not in fields:
             raise ConfigError(f"unknown setting study.data.{key}{did_you_mean(key, fields)}")
+    if not isinstance(value.get("classes", 0), int) or not isinstance(value.get("labels", []), list):
+        raise ConfigError(f"study.data has {value!r}; classes is a whole number, labels a list of names")
     return Source(**{**value, "labels": tuple(value.get("labels", ()))})
 
 
