@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -43,6 +44,13 @@ if fit.world.main:
 """
 
 
+def free_port() -> int:
+    """One that nothing uses now; a port of the launch before may not be free again yet."""
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
+
+
 def launch(tmp_path, processes: int, settings, small, code: str = SCRIPT):
     """Each process under an `accelerate launch --cpu` of its own, which is how it starts them without MPI."""
     script, job, out = (
@@ -55,7 +63,7 @@ def launch(tmp_path, processes: int, settings, small, code: str = SCRIPT):
     arguments = [
         sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes),
         "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
-        "--main_process_port", str(29510 + os.getpid() % 400), str(script), str(job),
+        "--main_process_port", str(free_port()), str(script), str(job),
     ]  # fmt: skip
     running = []
     for rank in range(processes):

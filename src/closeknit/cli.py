@@ -459,7 +459,7 @@ def embeddings(
     pairs = read_scored_pairs(validation) if validation else None
     with _stoppable("stopped before the first step"):
         metrics = embed_in_folder(
-            data, run, out, columns=columns, validation=pairs, mine=mine, resume=resume, overwrite=overwrite
+            found, run, out, validation=pairs, mine=mine, resume=resume, overwrite=overwrite
         )
     if not metrics:
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -150,15 +151,12 @@ def _run(
             results[job.key] = result
         board.done(job, outcome, final, list(results.values()), study.reference)
 
-    if any(key not in results for key in wanted):
-        runner = place.runner(loaded.texts)
-        try:
-            with board:
+    try:
+        if any(key not in results for key in wanted):
+            with contextlib.closing(place.runner(loaded.texts)) as runner, board:
                 _drive(planner.plans(cells, results), runner, scores, record, board)
-        finally:
-            runner.close()
-            write_tables(out, study.reference, list(results.values()))
-    write_tables(out, study.reference, list(results.values()))
+    finally:
+        write_tables(out, study.reference, list(results.values()))
     if failures:
         raise TrainingError(f"{len(failures)} of {len(wanted)} runs failed, the first: {failures[0]}")
     return [results[key] for key in wanted]

@@ -28,7 +28,7 @@ from .progress import say
 from .samplers import Plan, batches_per_epoch, length_grouped
 from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
 from .sentences import Sentences
-from .tasks import Batch, Step, Task
+from .tasks import Batch, Step, Task, dealt
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
 from .training import train
 from .views import drophead, mask_spans, without_dropout
@@ -212,10 +212,7 @@ class EmbeddingFit:
         if self.validation is None:
             return
         self.model.metrics["before"] = before = self._evaluate()
-        self.loop.best_score = before["spearman"]
-        self.loop.best = {
-            key: value.detach().cpu().clone() for key, value in self.training.learners.state_dict().items()
-        }
+        self.loop.keep(before["spearman"])
 
     def _finish(self) -> None:
         if self.use == "keep":
@@ -267,18 +264,10 @@ def _stacked_batches(
     per_epoch: int,
     world: World,
 ) -> Callable[[int, int, int], Batch]:
-    epochs: dict[int, list[npt.NDArray[np.int64]]] = {}
+    deal = dealt(plan, per_epoch, world)
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        epoch, place = divmod(number, per_epoch)
-        if epoch not in epochs:
-            epochs.clear()
-            epochs[epoch] = plan(epoch)
-        rows = np.array_split(epochs[epoch][place], parts)[part]
-        share = np.array_split(rows, world.size)[world.rank]
-        filler = len(share) == 0
-        if filler:
-            share = rows[:1]
+        epoch, rows, share, filler = deal(number, part, parts)
         tokens = views(share, epoch)
         amount = len(tokens) // len(share)
         y = np.stack(
@@ -299,14 +288,10 @@ def masked_batches(
     assert isinstance(tokeniser, PretrainedTokeniser)
     _mask_token(tokeniser)
     mask, words = int(tokeniser.tokenizer.mask_token_id), len(tokeniser.tokenizer)
+    deal = dealt(plan, per_epoch, world)
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        epoch, place = divmod(number, per_epoch)
-        rows = np.array_split(plan(epoch)[place], parts)[part]
-        own = np.array_split(rows, world.size)[world.rank]
-        filler = len(own) == 0
-        if filler:
-            own = rows[:1]
+        _, rows, own, filler = deal(number, part, parts)
         inputs = tokens.pad(own)
         generator = torch.Generator().manual_seed(
             int(np.random.SeedSequence((seed, _MASKING, number, world.rank)).generate_state(1)[0])

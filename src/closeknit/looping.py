@@ -93,15 +93,19 @@ class Loop:
             record |= scores
             step = dataclasses.replace(step, scores=scores)
             if scores[self.metric] > self.best_score:
-                self.best_score, self.waited = scores[self.metric], 0
-                learners = self.training.learners.state_dict()
-                self.best = {key: value.detach().cpu().clone() for key, value in learners.items()}
+                self.keep(scores[self.metric])
             else:
                 self.waited += 1
             if self.observe is not None:
                 self.observe(len(self.history) + 1, step.number / self.training.steps)
         self.history.append(record)
         return step
+
+    def keep(self, score: float) -> None:
+        """Take the state as it is now for the best so far."""
+        self.best_score, self.waited = score, 0
+        learners = self.training.learners.state_dict()
+        self.best = {key: value.detach().cpu().clone() for key, value in learners.items()}
 
     def save_state(self) -> None:
         """Write a checkpoint now; between two steps, never during one."""

@@ -24,7 +24,7 @@ from .model import MAIN, METRICS, read_facts
 from .processes import World, leave, this_world, wait_for_all
 from .progress import follow, say
 from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
-from .sentences import read_sentences
+from .sentences import Sentences
 
 STATES, RUN = "checkpoints", "run.json"
 
@@ -85,23 +85,21 @@ def train_in_folder(
 
 
 def embed_in_folder(
-    source: str,
+    sentences: Sentences,
     config: EmbeddingConfig,
     out: Path,
     *,
-    columns: dict[str, str] | None = None,
     validation: ScoredPairs | None = None,
     mine: bool = False,
     resume: bool = False,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Learn a sentence encoder from a file or folder of texts, save it in `out`, and return how it came out.
+    """Learn a sentence encoder from texts, pairs or triplets, save it in `out`, and return how it came out.
 
     With `mine`, pairs get a hard negative each, found by the encoder as it is. Of several processes only the first returns
     anything.
     """
     world = _begin(out, resume, overwrite)
-    sentences = read_sentences(source, columns=columns)
     check_data(sentences, config.method)
     if world.main and is_sentence_encoder(config.encoder.name):
         say(
@@ -111,7 +109,7 @@ def embed_in_folder(
     if mine:
         if len(sentences.columns) < 2:
             raise DataError(
-                f"{source} holds single texts; --mine finds negatives for pairs: columns text and text2"
+                f"{sentences.name} holds single texts; --mine finds negatives for pairs: columns text and text2"
             )
         if world.main:
             say(f"mining a hard negative for each of {len(sentences):,} pairs")

@@ -100,9 +100,7 @@ def _groups(columns: Sequence[Sequence[str]], labels: Sequence[object] | None) -
     return np.array([root(row) for row in range(len(parent))], dtype=np.int64)
 
 
-def read_sentences(
-    source: str, *, columns: dict[str, str] | None = None, drop_empty: bool = True
-) -> Sentences:
+def read_sentences(source: str, *, columns: dict[str, str] | None = None) -> Sentences:
     """Sentences from a file, a folder of parts (its train or only part), or the texts of a catalogue data set.
 
     `columns` names others than the usual columns for text, text2, negative and label. Rows with an empty text are left out.
@@ -159,10 +157,9 @@ def read_sentences(
     kept = [
         row for row in range(len(found["text"])) if all(str(found[role][row] or "").strip() for role in roles)
     ]
-    if drop_empty:
-        found = {role: [values[row] for row in kept] for role, values in found.items()}
-        if not kept:
-            raise DataError(f"{path} has no row without an empty text")
+    if not kept:
+        raise DataError(f"{path} has no row without an empty text")
+    found = {role: [values[row] for row in kept] for role, values in found.items()}
     return build_sentences([found[role] for role in roles], found.get("label"), str(path))
 
 

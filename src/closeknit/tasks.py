@@ -74,6 +74,28 @@ class Step:
         return sum(self.losses.values())
 
 
+Deal = Callable[[int, int, int], tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], bool]]
+
+
+def dealt(plan: Plan, per_epoch: int, world: World) -> Deal:
+    """The n-th batch of a plan, or a part of it: (epoch, its rows, this process's share of them, whether that is a filler)."""
+    epochs: dict[int, list[npt.NDArray[np.int64]]] = {}
+
+    def deal(
+        number: int, part: int, parts: int
+    ) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
+        epoch, place = divmod(number, per_epoch)
+        if epoch not in epochs:
+            epochs.clear()  # only the current one is kept
+            epochs[epoch] = plan(epoch)
+        rows = np.array_split(epochs[epoch][place], parts)[part]
+        share = np.array_split(rows, world.size)[world.rank]
+        filler = len(share) == 0
+        return epoch, rows, epochs[epoch][place][:1] if filler else share, filler
+
+    return deal
+
+
 def batches_of(
     tokens: Tokens,
     labels: npt.NDArray[np.int64],
@@ -87,18 +109,10 @@ def batches_of(
 
     With `copies` every row stands in the batch so often, and dropout makes the copies differ.
     """
-    epochs: dict[int, list[npt.NDArray[np.int64]]] = {}
+    deal = dealt(plan, per_epoch, world)
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        epoch, place = divmod(number, per_epoch)
-        if epoch not in epochs:
-            epochs.clear()  # only the current one is kept
-            epochs[epoch] = plan(epoch)
-        whole = np.array_split(epochs[epoch][place], parts)[part]
-        share = np.array_split(whole, world.size)[world.rank]
-        filler = len(share) == 0
-        if filler:
-            share = epochs[epoch][place][:1]
+        _, whole, share, filler = deal(number, part, parts)
         share = np.tile(share, copies)
         return Batch(tokens.pad(share), torch.from_numpy(labels[share]), whole, filler)
 
