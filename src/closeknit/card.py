@@ -47,6 +47,53 @@ def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
+    """The card of a model of several tasks."""
+    run, encoder = facts["run"], facts["encoder"]
+    tasks = {name.removeprefix("tasks."): own for name, own in run.items() if name.startswith("tasks.")}
+    lines = [
+        "---",
+        "library_name: closeknit",
+        "tags: [multi-task, text-classification, sentence-similarity, closeknit]",
+        "---",
+        "",
+        f"# One encoder, {len(tasks)} task{'s' * (len(tasks) != 1)}",
+        "",
+        f"Trained from `{encoder['name']}` with the schedule `{run['schedule']['name']}` by Closeknit "
+        f"{facts['versions']['closeknit']}.",
+        "",
+        "| task | kind | answers | part | rows | scores |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, own in tasks.items():
+        answers = facts["answers"][name]
+        kinds = ", ".join(answers["labels"][:8]) + (" …" if len(answers["labels"]) > 8 else "")
+        kinds = kinds or f"{answers['low']:g} to {answers['high']:g}"
+        part = next((part for part in ("test", "validation") if name in metrics.get(part, {})), "")
+        scores = metrics[part][name] if part else {}
+        shown = ", ".join(
+            f"{key.replace('_', ' ')} {value:.4f}"
+            for key, value in scores.items()
+            if isinstance(value, float)
+        )
+        lines.append(f"| {name} | {own['kind']} | {kinds} | {part} | {scores.get('n', '')} | {shown} |")
+    first = next(iter(tasks))
+    sample = '["a text"]' if tasks[first]["kind"] == "classify" else '[("first text", "second text")]'
+    lines += [
+        "",
+        "```python",
+        "from closeknit import MultiTask",
+        "",
+        'model = MultiTask.load("this folder")',
+        f'model.predict("{first}", {sample})',
+        "```",
+        "",
+        "The full configuration of the run is in `run.toml`, all scores in `metrics.json`, wrong answers in `mistakes/`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
 def model_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """What the model is, how it scored and how to use it, in Markdown."""
     run, encoder = facts["run"], facts["encoder"]

@@ -71,23 +71,28 @@ CATALOGUE: dict[str, Entry] = {
     "qqp": Entry("do two questions ask the same?", "nyu-mll/glue", "qqp",
                  Columns(text="question1", text2="question2", empty="drop"),
                  parts={"train": "train", "validation": "validation"}),
-    "stsb": Entry("how similar two sentences are, 0 to 5", "nyu-mll/glue", "stsb", _PAIR, scored=True),
+    "stsb": Entry("how similar two sentences are, 0 to 5", "nyu-mll/glue", "stsb",
+                  dataclasses.replace(_PAIR, score="label"),  # the hub's column of scores
+                  parts={"train": "train", "validation": "validation"}, scored=True),
 }  # fmt: skip
 
 
-def load(source: str | Path, columns: Columns | None = None) -> DataSet:
-    """A data set from a file, a folder, or a name of the catalogue."""
+def load(source: str | Path, columns: Columns | None = None, *, target: str = "label") -> DataSet:
+    """A data set from a file, a folder, or a name of the catalogue; with the target "score", of scored pairs."""
     path, name = Path(source), str(source)
     columns = columns or Columns()
     if path.is_file():
-        return DataSet(path.stem, {"all": read_file(path, columns)})
+        return DataSet(path.stem, {"all": read_file(path, columns, target=target)})
     if name in CATALOGUE and not holds_data(path):
-        return _named(name, columns)
+        return _named(name, columns, target)
     if path.is_dir():
         entry = CATALOGUE.get(path.resolve().name)
-        return _local(path, entry, columns) if entry else read_folder(path, columns)
+        return _local(path, entry, columns, target) if entry else read_folder(path, columns, target=target)
+    folder = _data_folder()
+    if folder and os.sep not in name and (folder / name).is_dir():
+        return read_folder(folder / name, columns, target=target)
     if path.suffix or "/" in name or os.sep in name:
-        read_file(path, columns)  # raises, with what is near
+        read_file(path, columns, target=target)  # raises, with what is near
     near = did_you_mean(name, CATALOGUE)
     raise DataError(f"{name} is neither a file, a folder nor a data set of the catalogue{near}")
 
@@ -108,15 +113,16 @@ def _data_folder() -> Path | None:
     return Path(value) if value else None
 
 
-def _named(name: str, columns: Columns) -> DataSet:
+def _named(name: str, columns: Columns, target: str) -> DataSet:
     entry = CATALOGUE[name]
+    _check_target(name, entry, target)
     if name == "messages":
         return read_folder(Path(__file__).parent / "bundled" / "messages", columns)
     folder = _data_folder()
     if folder and not folder.is_dir():
         raise DataError(f"CLOSEKNIT_DATA is {folder}, which is no folder")
     if folder and (folder / name).is_dir():
-        return _local(folder / name, entry, columns)
+        return _local(folder / name, entry, columns, target)
     if entry.hub is None:
         raise DataError(
             f"{name} is not on the hub; put its files into a folder {name}, "
@@ -125,12 +131,18 @@ def _named(name: str, columns: Columns) -> DataSet:
     return _from_hub(name, entry)
 
 
-def _local(folder: Path, entry: Entry, columns: Columns) -> DataSet:
+def _check_target(name: str, entry: Entry, target: str) -> None:
+    if entry.scored and target != "score":
+        raise DataError(f"{name} holds scored pairs, not classes; it cannot train a classifier")
+    if not entry.scored and target == "score":
+        raise DataError(f"{name} holds classes, not scored pairs")
+
+
+def _local(folder: Path, entry: Entry, columns: Columns, target: str) -> DataSet:
     """A catalogue data set from a folder laid out as <name>/<part>.parquet with our column names."""
-    if entry.scored:
-        raise DataError(f"{folder.name} holds scored pairs, not classes; it cannot train a classifier")
+    _check_target(folder.name, entry, target)
     columns = dataclasses.replace(columns, empty=entry.columns.empty)  # its blank rows are known
-    data = read_folder(folder, columns)
+    data = read_folder(folder, columns, target=target)
     if entry.keep is None:
         return data
     kept = {}
@@ -145,8 +157,6 @@ def _local(folder: Path, entry: Entry, columns: Columns) -> DataSet:
 
 
 def _from_hub(name: str, entry: Entry) -> DataSet:
-    if entry.scored:
-        raise DataError(f"{name} holds scored pairs, not classes; it cannot train a classifier")
     try:
         import datasets
     except ImportError:
@@ -183,4 +193,5 @@ def _hub_part(rows: Any, entry: Entry, where: str) -> Examples:
     named = getattr(rows.features.get("label"), "names", None)
     if named and entry.columns.label in (None, "label"):
         table["label"] = [named[i] for i in table["label"]]
-    return build(pick_columns(table, entry.columns, where), entry.columns, where)
+    target = "score" if entry.scored else "label"
+    return build(pick_columns(table, entry.columns, where, target), entry.columns, where)

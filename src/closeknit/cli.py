@@ -236,27 +236,48 @@ def compare(
 
 @app.command(epilog="Example: closeknit report runs/comparison")
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that `closeknit compare` wrote, finished or not.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder that `closeknit compare`, finished or not, or `closeknit multitask` wrote."
+        ),
+    ],
 ) -> None:
     """Write report.html for a study: tables with tests in plain words, charts, and an analysis of the errors."""
-    from .pages import write_report
+    from .pages import write_multitask_report, write_report
 
-    print(write_report(folder))
+    is_model = (folder / "closeknit.json").exists()
+    print(write_multitask_report(folder) if is_model else write_report(folder))
 
 
 @app.command(epilog="Example: closeknit evaluate runs/first messages --json")
 def evaluate(
     model: ModelArgument,
-    data: DataArgument,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A file, folder or catalogue name; a model of several tasks knows its own data without it."
+        ),
+    ] = None,
     part: Annotated[
         str | None, typer.Option(help="Which part to score; default test, else all of it.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Of a model of several tasks, the one that the data are for.")
     ] = None,
     set_: DataSetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Score a trained classifier on labelled texts."""
+    """Score a trained model: a classifier on labelled texts; one of several tasks on each, with the average."""
     from . import catalogue
 
+    if _kind(model) == "multi_task":
+        _evaluate_tasks(model, data, part, task, set_, json)
+        return
+    if task is not None:
+        raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
+    if data is None:
+        raise ConfigError("name the data to score the model on: a file, a folder or a catalogue name")
     loaded = _load(model)
     found = catalogue.load(data, _columns(loaded, set_))
     names = [part] if part else ["test", "all", "validation", "train"]
@@ -286,25 +307,40 @@ def predict(
             help="A text file with a text a line, or a table with the column text; - is standard input."
         ),
     ] = "-",
+    task: Annotated[
+        str | None, typer.Option(help="Of a model of several tasks, the one to answer; pairs need a table.")
+    ] = None,
     set_: DataSetOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Classify texts: a line each with label and probability, or a JSON object each with --json."""
-    from .evaluation import softmax
+    """Classify texts: a line each with label and probability, or a JSON object each with --json.
 
-    loaded = _load(model)
-    examples = _texts(file, loaded, set_)
-    chances = softmax(loaded.outputs(examples)[0])
-    for row, probabilities in enumerate(chances):
-        best = int(probabilities.argmax())
-        text = {"text": examples.texts[row]} | ({"text2": examples.pairs[row]} if examples.pairs else {})
+    A task that scores pairs gives the score instead.
+    """
+    labels: list[str]
+    if _kind(model) == "multi_task":
+        from .multitask import MultiTaskModel
+
+        several = MultiTaskModel.load(model)
+        if task is None and len(several.tasks) > 1:
+            raise ConfigError(f"{model} has several tasks; say which with --task: {', '.join(several.tasks)}")
+        name = task or several.tasks[0]
+        several.task(name)  # refuses one that it does not have
+        examples = _texts(file, None, set_)
+        given, labels = several.predict(name, examples), several.answers[name].labels
+    else:
+        if task is not None:
+            raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
+        loaded = _load(model)
+        examples = _texts(file, loaded, set_)
+        given, labels = loaded.outputs(examples)[0], loaded.labels
+    for line in _answers(examples, given, labels):
         if json:
-            shares = {label: float(p) for label, p in zip(loaded.labels, probabilities, strict=True)}
-            line = {**text, "label": loaded.labels[best], "probability": float(probabilities[best])}
-            print(json_library.dumps({**line, "probabilities": shares}, ensure_ascii=False))
-        else:
-            shown = "  |  ".join(" ".join(value.split()) for value in text.values())
-            print(f"{loaded.labels[best]}\t{probabilities[best]:.4f}\t{shown}")
+            print(json_library.dumps(line, ensure_ascii=False))
+            continue
+        shown = "  |  ".join(" ".join(str(line[key]).split()) for key in ("text", "text2") if key in line)
+        answer = f"{line['label']}\t{line['probability']:.4f}" if labels else f"{line['score']:.4f}"
+        print(f"{answer}\t{shown}")
 
 
 @app.command(epilog="Example: closeknit embed runs/first texts.txt --out vectors.npy")
@@ -476,6 +512,86 @@ def embeddings(
     print(f"encoder: {out}")
 
 
+@app.command(epilog="Example: closeknit multitask exp14 --scale 0.02 --out runs/trial")
+def multitask(
+    study: Annotated[
+        str,
+        typer.Argument(
+            help="A study file in TOML, or a recipe: exp01 to exp15 are the experiments of the multi-task paper."
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option(help="The model folder; default runs/STUDY.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="Other data for a task, like sts=pairs.csv; repeatable."),
+    ] = None,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="A hub name, a folder, or textcnn; default the study's, else all-MiniLM-L6-v2."),
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of the schedule; `docs/multitask.md` says what one is.")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a task in an update.")] = None,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate of the encoder; heads go at ten times it.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Decides all that is random; default 2.")] = None,
+    scale: Annotated[
+        float, typer.Option(help="A trial: this share of the rows and epochs, like 0.02.")
+    ] = 1.0,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="First train every task by itself, to compare with.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change one setting, like schedule.name=random or tasks.sts.weight=2; repeatable."
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Train one encoder for several tasks: classes of texts, classes of pairs, scores of pairs.
+
+    The study file has a table [tasks.NAME] for each task with its data and kind, and [schedule], [shared], [encoder], [train]
+    and [pretrain] where something else than the defaults is meant. The state with the best average over the tasks is kept.
+    """
+    from .multitask import read_multitask
+    from .pages import write_multitask_report
+    from .runs import multitask_in_folder
+
+    named = {
+        "encoder.name": encoder,
+        "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "train.lr": lr,
+        "train.head_lr": None if lr is None else 10 * lr,
+        "train.seed": seed,
+    }
+    for given in data or []:
+        task, equals, source = given.partition("=")
+        if not equals or not source:
+            raise ConfigError(f"--data is {given}; write it as TASK=SOURCE, like sts=pairs.csv")
+        named[f"tasks.{task}.data"] = source
+    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
+    config = read_multitask(study, [*changes, *(set_ or [])]).scaled(scale)
+    folder = out or Path("runs") / Path(study).stem
+    with _stoppable("stopped before the first step"):
+        metrics = multitask_in_folder(
+            config, folder, scale=scale, alone=alone, resume=resume, overwrite=overwrite
+        )
+    if not metrics:  # not the first of several processes
+        return
+    page = write_multitask_report(folder)
+    if json:
+        _print_json({"model": str(folder), **metrics})
+        return
+    _print_tasks(metrics, {name: task.measure for name, task in config.tasks.items()})
+    print(f"\nmodel: {folder}\nreport: {page}")
+
+
 @app.command(
     "evaluate-embeddings",
     epilog="Example: closeknit evaluate-embeddings runs/encoder default --suite pairs.csv",
@@ -618,6 +734,101 @@ def _load(folder: Path) -> Model:
     return Model.load(folder)
 
 
+def _kind(folder: Path) -> str:
+    """What kind of model a folder holds, without loading it."""
+    from .model import read_facts
+
+    return str(read_facts(folder, None)["kind"])
+
+
+def _answers(examples: Examples, given: Any, labels: list[str]) -> Iterator[dict[str, Any]]:
+    """What a model says of each row: a score, or a label with the probabilities of all."""
+    from .evaluation import softmax
+
+    chances = softmax(given) if labels else given
+    for row in range(len(examples)):
+        line: dict[str, Any] = {"text": examples.texts[row]}
+        if examples.pairs:
+            line["text2"] = examples.pairs[row]
+        if labels:
+            best = int(chances[row].argmax())
+            line |= {"label": labels[best], "probability": float(chances[row][best])}
+            line["probabilities"] = {label: float(p) for label, p in zip(labels, chances[row], strict=True)}
+        else:
+            line["score"] = float(given[row])
+        yield line
+
+
+def _evaluate_tasks(
+    folder: Path, data: str | None, part: str | None, task: str | None, set_: list[str] | None, json: bool
+) -> None:
+    """Score a model of several tasks: all of them on their own data, or one on the data given."""
+    import dataclasses
+
+    from .multitask import MultiTaskModel, load_tasks
+
+    model = MultiTaskModel.load(folder)
+    if task is not None:
+        model.task(task)
+    if data is not None and task is None:
+        if len(model.tasks) > 1:
+            raise ConfigError(f"say which task the data are for with --task: {', '.join(model.tasks)}")
+        task = model.tasks[0]
+    tasks = {name: own for name, own in model.config.tasks.items() if task in (None, name)}
+    if data is not None and task is not None:
+        columns = dataclasses.asdict(_columns(None, set_))
+        columns.pop("test")
+        tasks[task] = dataclasses.replace(tasks[task], data=data, leaks="keep", **columns)
+    elif set_:
+        raise ConfigError("--set names columns of the data given; without data there are none")
+    # rows that a run held out for validation are held out here again
+    config = dataclasses.replace(
+        model.config,
+        tasks=tasks,
+        schedule=dataclasses.replace(model.config.schedule, order=[], weights={}),
+        train=dataclasses.replace(
+            model.config.train, validation=0.0 if data else model.config.train.validation
+        ),
+    )
+    rows = {}
+    for name, own in load_tasks(config).items():
+        parts = {"test": own.test, "validation": own.validation, "train": own.train}
+        wanted = [part] if part else ["test", "validation", "train"]
+        found = next((parts[one] for one in wanted if parts.get(one) is not None), None)
+        if found is None:
+            raise DataError(
+                f"task {name} has no part {part}; it has {', '.join(k for k, v in parts.items() if v)}"
+            )
+        rows[name] = found
+    scores = model.evaluate(rows)
+    if json:
+        _print_json(scores)
+        return
+    measures = {name: model.task(name).measure for name in rows}
+    _print_tasks({part or "score": scores}, measures)
+
+
+def _print_tasks(metrics: dict[str, Any], measures: dict[str, str]) -> None:
+    """A line a task with its scores, and the average of all."""
+    parts = [part for part in ("validation", "test", "score") if part in metrics]
+    alone = metrics.get("alone", {})
+    width = max(7, *(len(name) for name in measures))
+    columns: list[tuple[str, dict[str, Any]]] = [(part, metrics[part]) for part in parts]
+    columns += [(f"{part} alone", {name: own[part] for name, own in alone.items() if part in own})
+                for part in parts if alone]  # fmt: skip
+    print(f"{'task':<{width}}  {'metric':<12}" + "".join(f"{name:>18}" for name, _ in columns))
+    for name, measure in measures.items():
+        shown = [f"{own[name][measure]:>18.4f}" if name in own else f"{'':>18}" for _, own in columns]
+        print(f"{name:<{width}}  {measure:<12}" + "".join(shown))
+    if len(measures) > 1:
+        means = []
+        for _, own in columns:
+            values = [own[name][measure] for name, measure in measures.items() if name in own]
+            whole = len(values) == len(measures)
+            means.append(f"{sum(values) / len(values):>18.4f}" if whole else f"{'':>18}")
+        print(f"{'average':<{width}}  {'':<12}" + "".join(means))
+
+
 def _columns(model: Model | None, changes: list[str] | None) -> Columns:
     """The columns the model was trained with, or the usual ones, with `--set data.…` on top."""
     import dataclasses
@@ -648,7 +859,7 @@ def _texts(file: str, model: Model | None, changes: list[str] | None) -> Example
             raise DataError("standard input is empty: there is no text")
         return from_python(lines, name="standard input", empty=columns.empty)
     plain = Path(file).suffix in (".txt", "")
-    return read_file(file, Columns(empty=columns.empty) if plain else columns, labelled=False)
+    return read_file(file, Columns(empty=columns.empty) if plain else columns, target=None)
 
 
 def _names(text: str | None) -> list[str] | None:

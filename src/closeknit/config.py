@@ -39,6 +39,7 @@ class EncoderConfig:
     max_length: int = 128
     dropout: float | None = None
     lora_rank: int = 0
+    frozen: bool = False  # leave its weights as they are, and train only what stands on it
 
     def __post_init__(self) -> None:
         if self.max_length < 4:
@@ -47,6 +48,10 @@ class EncoderConfig:
             raise ConfigError(f"encoder.lora_rank is {self.lora_rank}; it must not be negative")
         if self.lora_rank and self.name == "textcnn":
             raise ConfigError("encoder.lora_rank adapts pretrained weights; textcnn has none")
+        if self.frozen and (self.lora_rank or self.name == "textcnn"):
+            raise ConfigError(
+                "encoder.frozen leaves pretrained weights as they are; not with textcnn or lora_rank"
+            )
 
 
 @dataclass(frozen=True)
@@ -186,11 +191,15 @@ def _shown(value: object) -> str:
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
-    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    """The types that a hint allows, without what their elements are."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    return tuple(typing.get_origin(kind) or kind for kind in kinds)
 
 
 def _fits(value: object, hint: Any) -> bool:
     kinds = _kinds(hint)
+    if Any in kinds:
+        return True
     if isinstance(value, bool):
         return bool in kinds
     if isinstance(value, int):
@@ -204,6 +213,8 @@ def _in_words(hint: Any) -> str:
         float: "a number",
         str: "a text",
         bool: "true or false",
+        list: "a list",
+        dict: "a table",
         types.NoneType: "none",
     }
     return " or ".join(words.get(kind, str(kind)) for kind in _kinds(hint))

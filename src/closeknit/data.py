@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .errors import DataError, MissingExtra, did_you_mean
 
+T = TypeVar("T")
 Rows = npt.NDArray[np.int64]
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 PARTS = ("train", "validation", "test", "all")
@@ -25,12 +26,13 @@ PARTS = ("train", "validation", "test", "all")
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of text, each with an optional second text and an optional class name."""
+    """Rows of text, each with an optional second text and an optional class name or score."""
 
     texts: list[str]
     pairs: list[str] | None = None
     labels: list[str] | None = None
     name: str = "data"
+    scores: list[float] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -39,10 +41,16 @@ class Examples:
         """The same columns, only these rows, in this order."""
         order = [int(row) for row in rows]
 
-        def take(column: list[str] | None) -> list[str] | None:
+        def take(column: list[T] | None) -> list[T] | None:
             return None if column is None else [column[row] for row in order]
 
-        return Examples([self.texts[row] for row in order], take(self.pairs), take(self.labels), self.name)
+        return Examples(
+            [self.texts[row] for row in order],
+            take(self.pairs),
+            take(self.labels),
+            self.name,
+            take(self.scores),
+        )
 
     @property
     def classes(self) -> list[str]:
@@ -54,6 +62,12 @@ class Examples:
         if self.labels is None:
             raise DataError(f"{self.name} has no labels")
         return self.labels
+
+    @property
+    def required_scores(self) -> list[float]:
+        if self.scores is None:
+            raise DataError(f"{self.name} has no scores")
+        return self.scores
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,10 @@ class Columns:
     text: str | None = None
     text2: str | None = None
     label: str | None = None
-    empty: str = "error"  # what to do with rows whose text is blank: "error" or "drop"
+    empty: str = (
+        "error"  # what to do with rows whose text is blank or whose score is missing: "error" or "drop"
+    )
+    score: str | None = None
 
     def __post_init__(self) -> None:
         if self.empty not in ("error", "drop"):
@@ -129,10 +146,10 @@ def from_python(
 # ---------------------------------------------------------------- files
 
 
-def read_file(path: str | Path, columns: Columns | None = None, *, labelled: bool = True) -> Examples:
-    """Examples from one CSV, TSV, JSONL, Parquet or plain text file (a line each)."""
+def read_file(path: str | Path, columns: Columns | None = None, *, target: str | None = "label") -> Examples:
+    """Examples from one CSV, TSV, JSONL, Parquet or plain text file (a line each); `target` is the column they must have."""
     columns = columns or Columns()
-    return build(pick_columns(read_table(path), columns, str(path), labelled), columns, str(path))
+    return build(pick_columns(read_table(path), columns, str(path), target), columns, str(path))
 
 
 def read_table(path: str | Path) -> dict[str, list[Any]]:
@@ -163,7 +180,9 @@ def holds_data(folder: Path) -> bool:
     return any((folder / f"{part}{suffix}").exists() for part in PARTS for suffix in SUFFIXES)
 
 
-def read_folder(folder: str | Path, columns: Columns | None = None, *, name: str = "") -> DataSet:
+def read_folder(
+    folder: str | Path, columns: Columns | None = None, *, name: str = "", target: str | None = "label"
+) -> DataSet:
     """A data set from a folder of train/validation/test files, or of one `all` file."""
     folder = Path(folder)
     found = {
@@ -182,7 +201,7 @@ def read_folder(folder: str | Path, columns: Columns | None = None, *, name: str
         several = [f"{part}{suffix}" for suffix in SUFFIXES if (folder / f"{part}{suffix}").exists()]
         if len(several) > 1:
             raise DataError(f"{folder} holds {' and '.join(several)}; keep one of them")
-    parts = {part: read_file(path, columns) for part, path in found.items()}
+    parts = {part: read_file(path, columns, target=target) for part, path in found.items()}
     return DataSet(name or folder.resolve().name, parts)
 
 
@@ -270,9 +289,12 @@ def _nearby(path: Path) -> str:
 
 
 def pick_columns(
-    table: dict[str, list[Any]], columns: Columns, where: str, labelled: bool = True
+    table: dict[str, list[Any]], columns: Columns, where: str, target: str | None = "label"
 ) -> dict[str, list[Any]]:
-    """The columns text, text2 and label of a table, under those names."""
+    """The columns text, text2 and label or score of a table, under those names.
+
+    With the target "score" a label is not looked at, with another a score is not.
+    """
 
     def column(asked: str | None, usual: Sequence[str], needed: bool) -> str | None:
         for name in (asked,) if asked else usual:
@@ -281,17 +303,19 @@ def pick_columns(
         if not (needed or asked):
             return None
         missing = asked or usual[0]
-        option = {"text": "text", "text2": "text2", "label": "label"}[usual[0]]
         raise DataError(
             f"{where} has no column {missing}; it has {', '.join(table)}"
-            + ("" if asked else f"; name yours with --set data.{option}=COLUMN")
+            + ("" if asked else f"; name yours with --set data.{usual[0]}=COLUMN")
         )
 
     names = {
         "text": column(columns.text, ("text", "text1"), True),
         "text2": column(columns.text2, ("text2",), False),
-        "label": column(columns.label, ("label",), labelled),
     }
+    if target == "score":
+        names["score"] = column(columns.score, ("score",), True)
+    else:
+        names["label"] = column(columns.label, ("label",), target == "label")
     return {role: table[name] for role, name in names.items() if name is not None}
 
 
@@ -305,6 +329,14 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
             kind = type(values[wrong[0]]).__name__
             raise DataError(f"{name}: {role} is not a string but {kind} in {_rows(wrong)}")
         blank += [i for i, value in enumerate(values) if not value.strip()]
+    scores = [_score(value) for value in columns.get("score", [])]
+    unscored = [i for i, value in enumerate(scores) if value is None]
+    if unscored and options.empty == "error":
+        shown = columns["score"][unscored[0]]
+        raise DataError(
+            f"{name}: the score is {shown!r}, not a number, in {_rows(unscored)}; mend them, or leave them out"
+            " (on the command line: --set data.empty=drop)"
+        )
     if blank and options.empty == "error":
         raise DataError(
             f"{name}: empty text in {_rows(sorted(set(blank)))}; mend them, or leave them out"
@@ -320,11 +352,21 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
         [str(text) for text in texts["text2"]] if "text2" in texts else None,
         None if labels is None else [str(label) for label in labels],
         name,
+        [math.nan if score is None else score for score in scores] if "score" in columns else None,
     )
-    if blank:
-        dropped = set(blank)
+    if blank or unscored:
+        dropped = {*blank, *unscored}
         examples = examples.select(row for row in range(len(examples)) if row not in dropped)
     return examples
+
+
+def _score(value: object) -> float | None:
+    """A finite number, or None."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _missing(value: object) -> bool:
@@ -447,4 +489,6 @@ class Fingerprint:
                 rows += len(part)
                 for column in (part.texts, part.pairs, part.labels):
                     digest.update(json.dumps(column).encode())
+                if part.scores is not None:
+                    digest.update(json.dumps(part.scores).encode())
         return Fingerprint(rows, digest.hexdigest())

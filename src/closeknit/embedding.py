@@ -68,6 +68,7 @@ class EmbeddingFit:
                 max_length=config.encoder.max_length,
                 dropout=config.encoder.dropout,
                 lora_rank=config.encoder.lora_rank,
+                frozen=config.encoder.frozen,
             )
         self.model = SentenceModel(encoder, tokeniser, config)
         self.use = method.head_use(encoder.pooling, paired=columns > 1)

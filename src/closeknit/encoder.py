@@ -54,12 +54,13 @@ class Encoder(nn.Module):
         if pooling == "own" and self.model_type != "textcnn" and getattr(trunk, "pooler", None) is None:
             raise ConfigError(f"{name} has no trained pooler of its own; use pooling first or mean")
         self.pooling = pooling
+        self.top: nn.Module = nn.Identity()  # what several tasks share above the pooled vector
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         given = {key: value for key, value in inputs.items() if key != "special"}
         output = self.trunk(**given)
         hidden, mask = output.last_hidden_state, inputs["attention_mask"].bool()
-        return Encoded(hidden, mask, inputs["special"], self._pool(hidden, mask, output))
+        return Encoded(hidden, mask, inputs["special"], self.top(self._pool(hidden, mask, output)))
 
     def _pool(self, hidden: Tensor, mask: Tensor, output: Any) -> Tensor:
         if self.pooling == "own":
@@ -78,13 +79,14 @@ def load_encoder(
     max_length: int | None = 128,
     dropout: float | None = None,
     lora_rank: int = 0,
+    frozen: bool = False,
     vocabulary: Examples | None = None,
 ) -> tuple[Encoder, Tokeniser]:
     """An encoder by hub name, folder, `textcnn`, or None for the bundled one; and its tokeniser.
 
     `vocabulary` gives TextCNN the texts its words come from. `dropout` replaces every dropout rate
-    of the architecture. `lora_rank` above 0 trains low-rank adapters instead of the whole trunk. `max_length` None is 256
-    tokens, or what the encoder takes.
+    of the architecture. `lora_rank` above 0 trains low-rank adapters instead of the whole trunk; a `frozen` one is not
+    trained at all. `max_length` None is 256 tokens, or what the encoder takes.
     """
     if dropout is not None and not 0.0 <= dropout < 1.0:
         raise ConfigError(f"encoder.dropout is {dropout}; it must be from 0 to below 1")
@@ -108,6 +110,8 @@ def load_encoder(
     encoder = Encoder(trunk, pooling, name or DEFAULT_HUB_NAME)
     if lora_rank:
         encoder.trunk = add_lora(trunk, lora_rank)
+    if frozen:
+        trunk.requires_grad_(False)
     return encoder, PretrainedTokeniser(tokenizer, max_length)
 
 

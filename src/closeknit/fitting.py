@@ -200,6 +200,7 @@ def _load_encoder(config: EncoderConfig, vocabulary: Examples | None) -> tuple[E
         max_length=config.max_length,
         dropout=config.dropout,
         lora_rank=config.lora_rank,
+        frozen=config.frozen,
         vocabulary=vocabulary,
     )
 

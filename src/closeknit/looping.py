@@ -53,6 +53,7 @@ class Loop:
         self.best_score, self.waited = -float("inf"), 0
         self.history: list[dict[str, Any]] = []
         self.epoch_loss = 0.0
+        self.task_losses: dict[str, list[float]] = {}  # sum and number of updates, since the last record
 
     @property
     def done(self) -> bool:
@@ -71,6 +72,9 @@ class Loop:
                 self.save_state()
                 raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
             self.epoch_loss += step.loss
+            for task, loss in step.losses.items():
+                total, updates = self.task_losses.get(task, (0.0, 0))
+                self.task_losses[task] = [total + loss, updates + 1]
             if step.number % self.every == 0:
                 step = self._evaluate(step)
             if (
@@ -87,7 +91,9 @@ class Loop:
     def _evaluate(self, step: Step) -> Step:
         """Note the loss; score, keep the best state, and let others learn from it."""
         record: dict[str, Any] = {"epoch": step.epoch, "loss": self.epoch_loss / self.every}
-        self.epoch_loss = 0.0
+        if len(self.training.tasks) > 1:
+            record |= {f"loss/{task}": total / updates for task, (total, updates) in self.task_losses.items()}
+        self.epoch_loss, self.task_losses = 0.0, {}
         if self.evaluate is not None:
             scores = self.evaluate()
             record |= scores
@@ -118,6 +124,7 @@ class Loop:
             "waited": self.waited,
             "history": self.history,
             "epoch_loss": self.epoch_loss,
+            "task_losses": self.task_losses,
         }
         checkpoint.save(self.folder, self.training.number, tensors, facts)
 
@@ -132,3 +139,4 @@ class Loop:
         if self.best is not None:
             self.best_score = facts["best_score"]
         self.waited, self.history, self.epoch_loss = facts["waited"], facts["history"], facts["epoch_loss"]
+        self.task_losses = facts["task_losses"]

@@ -38,6 +38,7 @@ from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
 
 FORMAT = 1
 MAIN, METRICS, RUN = "closeknit.json", "metrics.json", "run.toml"
+ALONE = "alone"  # models of single tasks, beside the one of all
 HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
 
 
@@ -148,7 +149,7 @@ class Model:
             raise ModelError(f"{folder / MAIN}: {error}") from None
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
-        _fill(heads, read_tensors(folder / HEADS), folder / HEADS)
+        fill(heads, read_tensors(folder / HEADS), folder / HEADS)
         objective = read_tensors(folder / OBJECTIVE) if (folder / OBJECTIVE).exists() else {}
         metrics = read_json(folder / METRICS)
         model = cls(
@@ -216,7 +217,7 @@ def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; name a folder")
     held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if held and MAIN not in held and held != {"checkpoints"}:
+    if held and MAIN not in held and not held <= {"checkpoints", ALONE}:
         raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
     folder.mkdir(parents=True, exist_ok=True)
     old = _written_before(folder)
@@ -271,7 +272,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-KINDS = {"text_classifier": "a text classifier", "sentence_encoder": "a sentence encoder"}
+KINDS = {
+    "text_classifier": "a text classifier",
+    "sentence_encoder": "a sentence encoder",
+    "multi_task": "a model of several tasks",
+}
 
 
 def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, Any]:
@@ -307,7 +312,7 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
 def load_saved_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[Encoder, Tokeniser]:
     if kind["model_type"] == "textcnn":
         cnn = TextCNN.from_dict(kind["textcnn"])
-        _fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+        fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
         return Encoder(cnn, kind["pooling"], "textcnn"), WordTokeniser.load(folder, max_length)
     names = tensor_names(folder / WEIGHTS)  # a missing or damaged file is named before transformers is asked
     trunk, tokenizer = load_pretrained(folder)
@@ -346,7 +351,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Load tensors into a module; what does not match is named."""
     try:
         module.load_state_dict(tensors)
     except RuntimeError as error:

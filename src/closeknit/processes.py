@@ -86,12 +86,18 @@ def average_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     flat = torch.cat([gradient.flatten() for gradient in gradients])
-    torch.distributed.all_reduce(flat)
-    flat /= world.size
+    average(flat, world)
     start = 0
     for gradient in gradients:
         gradient.copy_(flat[start : start + gradient.numel()].view_as(gradient))
         start += gradient.numel()
+
+
+def average(values: Tensor, world: World) -> None:
+    """The mean over all processes, in place."""
+    if world.size > 1:
+        torch.distributed.all_reduce(values)
+        values /= world.size
 
 
 def wait_for_all(world: World) -> None:

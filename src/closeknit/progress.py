@@ -36,7 +36,8 @@ def follow(fit: Followed, label: str, *, show: bool = True) -> Iterator[Step]:
 
 
 def _facts(step: Step, speed: float) -> str:
-    scores = "".join(f"  {name} {value:.4f}" for name, value in step.scores.items() if name != "n")
+    shown = {name: value for name, value in step.scores.items() if name != "n" and "/" not in name}
+    scores = "".join(f"  {name} {value:.4f}" for name, value in shown.items())
     return f"loss {step.loss:.4f}  {speed:.1f} steps/s{scores}"
 
 

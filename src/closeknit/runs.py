@@ -20,7 +20,10 @@ from .embedding_scores import ScoredPairs
 from .errors import ConfigError, DataError, ModelError, Stopped
 from .fitting import Fit
 from .mining import mine_negatives
-from .model import MAIN, METRICS, read_facts
+from .model import ALONE, MAIN, METRICS, read_facts
+from .multitask import MultiTaskConfig, MultiTaskFit, TaskData, load_tasks
+from .multitask.data import fingerprint
+from .multitask.fit import pretraining_sentences
 from .processes import World, leave, this_world, wait_for_all
 from .progress import follow, say
 from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
@@ -81,7 +84,9 @@ def train_in_folder(
         fit.model.metrics["rows"] = fit.rows
         fit.model.metrics["steps"] = fit.training.number
 
-    return _in_folder(out, identity, config.objective.name, build, score, resume, overwrite, world)
+    metrics = _in_folder(out, identity, config.objective.name, build, score, resume, overwrite, world)
+    leave(world)
+    return metrics
 
 
 def embed_in_folder(
@@ -126,7 +131,70 @@ def embed_in_folder(
             sentences, config, validation=validation, folder=states, resume=resume, world=world
         )
 
-    return _in_folder(out, identity, config.method.name, build, lambda fit: None, resume, overwrite, world)
+    metrics = _in_folder(out, identity, config.method.name, build, lambda fit: None, resume, overwrite, world)
+    leave(world)
+    return metrics
+
+
+def multitask_in_folder(
+    config: MultiTaskConfig,
+    out: Path,
+    *,
+    scale: float = 1.0,
+    alone: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Train one encoder for several tasks, save it in `out`, and return its scores.
+
+    With `alone` every task is first trained by itself, in the same way, in `out/alone/TASK`. With a `scale` below 1 each part
+    has that share of its rows. Of several processes only the first returns scores.
+    """
+    world = _begin(out, resume, overwrite)
+    tell = say if world.main else lambda text: None
+    data = load_tasks(config, scale=scale, tell=tell)
+    sentences = pretraining_sentences(config, scale=scale)
+    singles: dict[str, Any] = {}
+    for name in config.tasks if alone and len(config.tasks) > 1 else ():
+        tell(f"{name} alone")
+        fitted = _multitask(
+            {name: data[name]}, config.only(name), sentences, out / ALONE / name, resume, overwrite, world
+        )
+        singles[name] = {
+            part: fitted[part][name] for part in ("validation", "test") if name in fitted.get(part, {})
+        }
+    metrics = _multitask(data, config, sentences, out, resume, overwrite, world, singles)
+    leave(world)
+    return metrics
+
+
+def _multitask(
+    data: dict[str, TaskData],
+    config: MultiTaskConfig,
+    sentences: Sentences | None,
+    out: Path,
+    resume: bool,
+    overwrite: bool,
+    world: World,
+    singles: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    identity = {"run": config.to_dict(), "data": fingerprint(data)}
+    if sentences is not None:
+        texts = (Examples(column) for column in sentences.columns)
+        identity["data"]["pretraining"] = Fingerprint.of(*texts).digest
+
+    def build(states: Path) -> MultiTaskFit:
+        return MultiTaskFit(data, config, sentences=sentences, folder=states, resume=resume, world=world)
+
+    def score(fit: MultiTaskFit) -> None:
+        if fit.training.number < fit.training.steps and world.main:
+            say(f"stopped early after {fit.loop.patience} evaluations without gain; the best one is kept")
+        fit.model.analyse(data)
+        if singles:
+            fit.model.metrics["alone"] = singles
+
+    label = " + ".join(config.tasks)
+    return _in_folder(out, identity, label, build, score, resume, overwrite, world)
 
 
 # ---------------------------------------------------------------- what all runs in folders share
@@ -144,7 +212,7 @@ def _begin(out: Path, resume: bool, overwrite: bool) -> World:
     return world
 
 
-AFit = TypeVar("AFit", Fit, EmbeddingFit)
+AFit = TypeVar("AFit", Fit, EmbeddingFit, MultiTaskFit)
 
 
 def _in_folder(
@@ -186,7 +254,6 @@ def _in_folder(
         shutil.rmtree(states, ignore_errors=True)
         if lock is not None:
             lock.close()
-    leave(world)
     return fit.model.metrics if world.main else {}
 
 
@@ -197,7 +264,7 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
     held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if not held:
         return
-    if MAIN not in held and STATES not in held:
+    if not {MAIN, STATES, ALONE} & set(held):
         raise ConfigError(
             f"{out} holds {held[0]} and is no model folder; it is left alone. Name another with --out"
         )

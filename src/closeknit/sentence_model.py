@@ -122,6 +122,8 @@ class EmbeddingConfig:
             raise ConfigError(
                 "a sentence encoder starts from a pretrained one; textcnn has no weights to start from"
             )
+        if self.encoder.frozen:
+            raise ConfigError("encoder.frozen leaves nothing to learn: the encoder is what is trained here")
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         import dataclasses

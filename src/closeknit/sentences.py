@@ -163,6 +163,36 @@ def read_sentences(source: str, *, columns: dict[str, str] | None = None) -> Sen
     return build_sentences([found[role] for role in roles], found.get("label"), str(path))
 
 
+def judged_sentences(source: str, positive: str, negative: str = "") -> Sentences:
+    """Pairs that belong together, from a data set that says of each pair whether it does: rows of the label `positive`.
+
+    With `negative`, a text's hard negative is the second text of a row of that label with the same first text; only texts
+    that have one are taken. Entailment and contradiction of an inference data set make triplets this way.
+    """
+    examples = catalogue.load(source).training
+    if examples.pairs is None:
+        raise DataError(
+            f"{source} holds single texts; what belongs together is told of pairs: columns text and text2"
+        )
+    for label in filter(None, (positive, negative)):
+        if label not in examples.classes:
+            raise DataError(f"{source} has no label {label}{did_you_mean(label, examples.classes)}")
+    second: dict[str, dict[str, list[str]]] = {positive: {}, negative: {}}
+    for text, pair, label in zip(examples.texts, examples.pairs, examples.required_labels, strict=True):
+        if label in second:
+            second[label].setdefault(text, []).append(pair)
+    rows = [
+        (text, pair, against[i % len(against)]) if negative else (text, pair)
+        for text, pairs in second[positive].items()
+        for against in [second[negative].get(text, []) if negative else [""]]
+        for i, pair in enumerate(pairs)
+        if against
+    ]
+    if not rows:
+        raise DataError(f"{source} has no text with both a row of {positive} and one of {negative}")
+    return sentences_from(rows, name=source)
+
+
 def _part_of(folder: Path) -> Path:
     files = {part: folder / f"{part}{suffix}" for part in reversed(PARTS) for suffix in (*SUFFIXES, ".txt")
              if (folder / f"{part}{suffix}").exists()}  # fmt: skip

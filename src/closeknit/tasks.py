@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -98,7 +99,7 @@ def dealt(plan: Plan, per_epoch: int, world: World) -> Deal:
 
 def batches_of(
     tokens: Tokens,
-    labels: npt.NDArray[np.int64],
+    labels: npt.NDArray[Any],
     plan: Plan,
     per_epoch: int,
     world: World,

@@ -16,14 +16,19 @@ from .encoder import Encoder
 from .errors import ConfigError, TrainingError, did_you_mean
 from .heads import read_views
 from .objectives.joint import View
-from .processes import World, average_gradients, gather, seeded, this_world
+from .processes import World, average, average_gradients, gather, mix, seeded, this_world
+from .schedules import Schedule, together
+from .surgery import Apart, cosines
 from .tasks import Batch, Step, Task
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-DROPOUT = 1  # tells the random numbers of dropout from others made of the same seed
+DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
+
+# (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
+Combine = Callable[[Tensor, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,14 @@ class Training:
         config: TrainConfig,
         *,
         world: World | None = None,
-        turns: Callable[[int], Sequence[Task]] | None = None,
+        schedule: Schedule | None = None,
+        combine: Combine | None = None,
     ) -> None:
         self.encoder, self.tasks, self.config = encoder, list(tasks), config
         self.world = world or this_world()
-        self.turns = turns or (lambda number: self.tasks)
-        self.steps = config.epochs * max(task.per_epoch for task in self.tasks)
+        self.schedule = schedule or together({task.name: task.per_epoch for task in tasks}, config.epochs)
+        self.combine = combine
+        self.steps = self.schedule.steps
         self.number = 0  # updates done
         self.taken = {task.name: 0 for task in self.tasks}  # batches drawn from each task
         self.learners = nn.ModuleDict({"encoder": encoder})
@@ -126,6 +133,7 @@ class Training:
         self.learners.to(self.world.device)
         self.groups = parameter_groups(encoder, self.tasks, config)
         self.parameters = [p for group in self.groups for p in group["params"]]
+        self.shared = [p for p in encoder.parameters() if p.requires_grad]  # by all tasks
         fused = self.world.device.type in ("cpu", "cuda")
         self.optimizer = torch.optim.AdamW(self.groups, fused=fused)
         self.rates = [float(group["lr"]) for group in self.groups]
@@ -145,23 +153,68 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         losses: dict[str, float] = {}
         terms: dict[str, float] = {}
-        turn = list(self.turns(self.number))
+        names = self.schedule.turns(self.number)
+        turn = [task for task in self.tasks if task.name in names]
+        kept_apart = self.combine is not None and len(turn) > 1 and bool(self.shared)
+        apart = Apart(self.shared, len(turn)) if kept_apart else None
         with (
             seeded(self.world, self.config.seed, DROPOUT, self.number, self.world.rank),
             _deterministic(self.deterministic),
         ):
-            for task in turn:
+            for row, task in enumerate(turn):
                 loss, values = self._backward(task)
                 losses[task.name] = loss
                 for name, value in values.items():
                     terms[name if len(self.tasks) == 1 else f"{task.name}/{name}"] = value
-            average_gradients(self.parameters, self.world)
+                if apart is not None:
+                    apart.take(row)
+            self._combine(apart)
             grad_norm = self._update(losses, turn)
         for task in turn:
             self.taken[task.name] += 1
         self.number += 1
-        epoch = self.number / max(task.per_epoch for task in self.tasks)
+        epoch = self.number / self.schedule.per_epoch
         return Step(self.number, epoch, losses, terms, grad_norm, self.rates[0] * factor)
+
+    def _combine(self, apart: Apart | None) -> None:
+        """Gradients as the update applies them: the mean over processes, and of tasks that were kept apart one."""
+        if apart is not None and self.combine is not None:
+            average(apart.rows, self.world)
+            generator = torch.Generator().manual_seed(mix(self.config.seed, SURGERY, self.number))
+            apart.give(self.combine(apart.rows, generator))
+            shared = {id(p) for p in self.shared}
+            average_gradients([p for p in self.parameters if id(p) not in shared], self.world)
+        else:
+            average_gradients(self.parameters, self.world)
+
+    def agreement(self, batches: int = 2) -> dict[tuple[str, str], float]:
+        """The cosine between the gradients of every two tasks for what they share, on their first few batches.
+
+        Nothing is updated, and dropout is off; the same batches every time make the values comparable.
+        """
+        if not self.shared:
+            return {}
+        apart = Apart(self.shared, len(self.tasks))
+        self.learners.eval()
+        self.optimizer.zero_grad(set_to_none=True)
+        with _deterministic(self.deterministic):
+            for row, task in enumerate(self.tasks):
+                for number in range(min(batches, task.per_epoch)):
+                    for part in range(self.config.accumulate):
+                        batch = task.batch(number, part, self.config.accumulate)
+                        if len(batch.rows):
+                            self._gradients(task, batch.to(self.world.device), float(len(batch.rows)))
+                apart.take(row)
+        self.optimizer.zero_grad(set_to_none=True)
+        average(apart.rows, self.world)
+        found = cosines(apart.rows).tolist()
+        names = [task.name for task in self.tasks]
+        return {
+            (first, second): found[i][j]
+            for i, first in enumerate(names)
+            for j, second in enumerate(names)
+            if i < j
+        }
 
     def _backward(self, task: Task) -> tuple[float, dict[str, float]]:
         """Gradients of one task's next batch, worked through in parts; the loss and its terms."""
@@ -297,10 +350,15 @@ def train(
     config: TrainConfig,
     *,
     world: World | None = None,
-    turns: Callable[[int], Sequence[Task]] | None = None,
+    schedule: Schedule | None = None,
+    combine: Combine | None = None,
 ) -> Training:
-    """Train by iterating over the result; every iteration is one update and gives a Step."""
-    return Training(encoder, tasks, config, world=world, turns=turns)
+    """Train by iterating over the result; every iteration is one update and gives a Step.
+
+    `schedule` says whose turn it is (default: every task, in every update). `combine` makes one gradient of those that
+    the tasks of an update have for the encoder (default: their sum); heads and what objectives own have theirs alone.
+    """
+    return Training(encoder, tasks, config, world=world, schedule=schedule, combine=combine)
 
 
 def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:
@@ -326,8 +384,8 @@ def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfi
 
     # a second encoder among the heads learns at an encoder's rate
     second = [module for task in tasks for module in task.heads.modules() if isinstance(module, Encoder)]
-    add([encoder, *second], lr, True)
-    add([task.heads for task in tasks], head_lr, True)
+    add([encoder.trunk, *second], lr, True)
+    add([encoder.top, *(task.heads for task in tasks)], head_lr, True)
     add([task.objective for task in tasks], objective_lr, False)
     return groups
 

@@ -12,10 +12,11 @@ from .. import charts
 from ..report import in_words, optimism, standings
 from .cells import cell_view
 from .folder import Study, cell_name, read_study
+from .multitask import write_multitask_report
 from .searches import search_view
 from .tables import gain_by_classes, gain_by_size, gain_rows, p_text, score_table, verdict_kind
 
-__all__ = ["Study", "read_study", "write_report"]
+__all__ = ["Study", "read_study", "write_multitask_report", "write_report"]
 
 _SELECTION = {
     "fixed": "the settings were fixed beforehand, the same for every run",

@@ -1,0 +1,175 @@
+"""The rows of each task: read, held out where there is no validation part, and freed of rows that would be tested on."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import catalogue
+from ..data import DataSet, Examples, Fingerprint, Rows, check_classes, read_file, split, subset
+from ..errors import ConfigError, DataError, did_you_mean
+from .config import MultiTaskConfig, TaskConfig
+
+_PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """The rows that a task learns from, is chosen by and is scored on."""
+
+    train: Examples
+    validation: Examples | None = None
+    test: Examples | None = None
+
+    @property
+    def scored(self) -> Examples | None:
+        """What its result is read from: the test part, else the validation part."""
+        return self.test if self.test is not None else self.validation
+
+
+def load_tasks(
+    config: MultiTaskConfig, *, scale: float = 1.0, tell: Callable[[str], None] = lambda text: None
+) -> dict[str, TaskData]:
+    """The data of every task, as its configuration names them; with a scale, that share of the rows of each part."""
+    found: dict[str, TaskData] = {}
+    for name, task in config.tasks.items():
+        if not task.data:
+            raise ConfigError(
+                f"tasks.{name}.data is not given; name a file, a folder or a catalogue data set"
+            )
+        try:
+            found[name] = prepared(name, _read(task), config, scale=scale, tell=tell)
+        except DataError as error:
+            text = str(error).replace("--set data.", f"--set tasks.{name}.")
+            raise DataError(f"task {name}: {text}") from None
+    return found
+
+
+def prepared(
+    name: str,
+    parts: DataSet,
+    config: MultiTaskConfig,
+    *,
+    scale: float = 1.0,
+    tell: Callable[[str], None] = lambda text: None,
+) -> TaskData:
+    """Rows ready to train on: of the right kind, without leaks, with a validation part where one is asked for."""
+    task, seed = config.tasks[name], config.train.seed
+    fitted = {part: as_asked(examples, task) for part, examples in parts.parts.items()}
+    training = as_asked(parts.training, task)
+    validation, test = fitted.get("validation"), fitted.get("test")
+    held = [part for part in (validation, test) if part is not None]
+    if task.leaks == "drop" and held:
+        seen = {key for part in held for key in _keys(part)}
+        kept = [row for row, key in enumerate(_keys(training)) if key not in seen]
+        if not kept:
+            raise DataError("every training row is also in the validation or test part")
+        if len(kept) < len(training):
+            tell(
+                f"{name}: {len(training) - len(kept):,} of {len(training):,} training rows are also in the validation or "
+                f"test part and are left out (tasks.{name}.leaks=keep keeps them)"
+            )
+            training = training.select(kept)
+    if 0 < task.rows < len(training):
+        training = training.select(_drawn(training, task.rows, seed))
+    if scale < 1.0:
+        training = _fewer(training, scale, seed)
+        validation, test = (
+            None if part is None else _fewer(part, scale, seed) for part in (validation, test)
+        )
+    if validation is None and config.train.validation > 0:
+        training, validation = _hold_out(training, config.train.validation, seed)
+    if task.kind != "pair_score":
+        check_classes(training)
+    elif len(set(training.required_scores)) < 2:
+        raise DataError(f"all scores are {training.required_scores[0]}; there is nothing to learn")
+    return TaskData(training, validation, test)
+
+
+def _read(task: TaskConfig) -> DataSet:
+    source = task.data
+    if isinstance(source, str):
+        return catalogue.load(source, task.columns, target=task.target)
+    if not isinstance(source, Mapping):
+        raise ConfigError(f'data is {source!r}; give a name, or a table like {{train = ["a.csv"]}}')
+    for part in source:
+        if part not in _PARTS:
+            raise ConfigError(f"data has the part {part}{did_you_mean(str(part), _PARTS)}")
+    parts = {part: _joined(files, task) for part, files in source.items()}
+    return DataSet(str(source.get("train", "data")), parts)
+
+
+def _joined(files: Any, task: TaskConfig) -> Examples:
+    """The rows of one file or of several, one after the other."""
+    listed = [files] if isinstance(files, str) else list(files)
+    read = [read_file(_found(file), task.columns, target=task.target) for file in listed]
+    if not read:
+        raise ConfigError("data names a part without files")
+    if len({part.pairs is None for part in read}) > 1:
+        raise DataError(f"{listed[0]} and the files after it do not all hold pairs")
+
+    def column(name: str) -> Any:
+        own = [getattr(part, name) for part in read]
+        return None if own[0] is None else [value for values in own for value in values]
+
+    return Examples(column("texts"), column("pairs"), column("labels"), " + ".join(listed), column("scores"))
+
+
+def _found(file: str) -> Path:
+    """A file where it is, else in the folder of CLOSEKNIT_DATA."""
+    folder = os.environ.get("CLOSEKNIT_DATA")
+    if folder and not Path(file).exists() and (Path(folder) / file).exists():
+        return Path(folder) / file
+    return Path(file)
+
+
+def as_asked(examples: Examples, task: TaskConfig) -> Examples:
+    """The examples as the task's kind reads them; refuses pairs that are none."""
+    if task.kind == "classify":
+        return dataclasses.replace(examples, pairs=None, scores=None)
+    if examples.pairs is None:
+        raise DataError(f"{examples.name} holds single texts; {task.kind} needs pairs: a column text2")
+    if task.kind == "pair_score":
+        return dataclasses.replace(examples, labels=None)
+    return dataclasses.replace(examples, scores=None)
+
+
+def _keys(examples: Examples) -> list[tuple[str, ...]]:
+    """What makes two rows the same: their words, whatever the case, punctuation and order of the pair."""
+    columns = [[" ".join(re.findall(r"\w+", text.lower())) for text in examples.texts]]
+    if examples.pairs is not None:
+        columns.append([" ".join(re.findall(r"\w+", text.lower())) for text in examples.pairs])
+    return [tuple(sorted(row)) for row in zip(*columns, strict=True)]
+
+
+def _drawn(examples: Examples, rows: int, seed: int) -> Rows:
+    if examples.labels is not None:
+        return subset(examples.labels, rows, seed)
+    return np.sort(np.random.default_rng(seed).permutation(len(examples))[:rows])
+
+
+def _fewer(examples: Examples, scale: float, seed: int) -> Examples:
+    """This share of the rows, but enough of them to learn and score anything."""
+    rows = min(len(examples), max(round(scale * len(examples)), 16, 2 * len(set(examples.labels or ()))))
+    return examples.select(_drawn(examples, rows, seed))
+
+
+def _hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    if examples.labels is not None:
+        kept, held_out = split(examples.labels, share, seed)
+    else:
+        held_out = _drawn(examples, max(2, round(share * len(examples))), seed)
+        kept = np.setdiff1d(np.arange(len(examples)), held_out)
+    return examples.select(kept), examples.select(held_out)
+
+
+def fingerprint(tasks: Mapping[str, TaskData]) -> dict[str, Any]:
+    parts = [part for own in tasks.values() for part in (own.train, own.validation, own.test)]
+    return dataclasses.asdict(Fingerprint.of(*parts))

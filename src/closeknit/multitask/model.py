@@ -1,0 +1,277 @@
+"""MultiTaskModel: one encoder with a head for each task, and the folder it is saved in.
+
+The folder opens in transformers as a bare encoder and in `SentenceTransformer(path)` as one of sentences. Nothing in it is
+pickled.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from ..card import multitask_card
+from ..checkpoint import read_json, read_tensors, write_json, write_tensors
+from ..config import to_toml
+from ..data import Examples
+from ..encoder import Encoder, merged_trunk
+from ..errors import ConfigError, DataError, ModelError, did_you_mean
+from ..evaluation import Floats, outputs, softmax
+from ..metrics import classification_scores, pearson, spearman
+from ..mistakes import Mistake, class_mistakes, score_mistakes, write_mistakes
+from ..model import (
+    FORMAT,
+    HEADS,
+    MAIN,
+    METRICS,
+    RUN,
+    WEIGHTS,
+    existing_device,
+    file_sizes,
+    fill,
+    label_numbers,
+    load_saved_encoder,
+    read_facts,
+    save_folder,
+    versions,
+    write_sentence_transformers,
+    write_trunk,
+)
+from ..tokens import Tokeniser, Tokens, stacked
+from .config import MultiTaskConfig, TaskConfig
+from .data import TaskData, as_asked
+from .heads import PairHead, SingleHead, Top
+
+MISTAKES = "mistakes"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a task's answers are: classes, or a score with its range and how it is spread."""
+
+    labels: list[str] = field(default_factory=list)
+    low: float = 0.0
+    high: float = 1.0
+    mean: float = 0.0
+    spread: float = 1.0
+
+    @staticmethod
+    def of(examples: Examples, task: TaskConfig) -> Answers:
+        """As the training rows show them."""
+        if task.kind != "pair_score":
+            return Answers(examples.classes)
+        scores = np.array(examples.required_scores)
+        return Answers(
+            low=float(scores.min()),
+            high=float(scores.max()),
+            mean=float(scores.mean()),
+            spread=float(scores.std()),
+        )
+
+    def targets(self, examples: Examples) -> npt.NDArray[Any]:
+        """What the head is to give: class numbers, or scores in units of their spread around their mean."""
+        if self.labels:
+            return label_numbers(examples, self.labels)
+        scores = (np.array(examples.required_scores) - self.mean) / self.spread
+        return np.asarray(scores, dtype=np.float32)
+
+    def scores(self, given: Floats) -> Floats:
+        """Scores (R,) in the data's own range from what the head gave, (R, 1)."""
+        own = self.mean + self.spread * given[:, 0].astype(np.float64)
+        return np.asarray(np.clip(own, self.low, self.high), dtype=np.float32)
+
+
+def build_head(task: TaskConfig, dim: int, answers: Answers) -> SingleHead | PairHead:
+    classes = len(answers.labels) or 1
+    if task.kind == "classify":
+        return SingleHead(dim, classes)
+    return PairHead(task.shape, dim, classes, activation=task.activation and task.shape != "linear")
+
+
+def encoder_rows(tokeniser: Tokeniser, head: nn.Module, examples: Examples) -> Tokens:
+    """What the encoder reads for examples: a row each, or for pairs all first rows and then all second ones."""
+    if not isinstance(head, PairHead):
+        return tokeniser(Examples(examples.texts))
+    first, second = examples.texts, examples.pairs
+    assert second is not None
+    if head.joined:
+        return stacked([tokeniser(Examples(first, second)), tokeniser(Examples(second, first))])
+    return stacked([tokeniser(Examples(first)), tokeniser(Examples(second))])
+
+
+@dataclass
+class MultiTaskModel:
+    """Answers for every task, from one encoder."""
+
+    encoder: Encoder
+    heads: nn.ModuleDict  # a task's head under its name
+    tokeniser: Tokeniser
+    answers: dict[str, Answers]
+    config: MultiTaskConfig
+    metrics: dict[str, Any] = field(default_factory=dict)
+    mistakes: dict[str, list[Mistake]] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(self.config.tasks)
+
+    def task(self, name: str) -> TaskConfig:
+        if name not in self.config.tasks:
+            raise ConfigError(f"this model has no task {name}{did_you_mean(name, self.config.tasks)}")
+        return self.config.tasks[name]
+
+    def rows(self, name: str, examples: Examples) -> Tokens:
+        return encoder_rows(self.tokeniser, self.heads[name], as_asked(examples, self.task(name)))
+
+    def given(self, name: str, tokens: Tokens) -> Floats:
+        """What the task's head gives for the rows of examples: logits (R, C), or (R, 1) for scores."""
+        pooled = torch.from_numpy(outputs(self.encoder, None, tokens)[1])
+        head = self.heads[name].eval()
+        with torch.inference_mode():
+            found: Floats = head(pooled.to(next(head.parameters()).device)).float().cpu().numpy()
+        return found
+
+    def predict(self, name: str, examples: Examples) -> Floats:
+        """Logits (R, C) of a task with classes; scores (R,) in the data's own range of one with scores."""
+        given = self.given(name, self.rows(name, examples))
+        return given if self.answers[name].labels else self.answers[name].scores(given)
+
+    def score(self, name: str, examples: Examples, tokens: Tokens | None = None) -> dict[str, Any]:
+        """The scores of one task on examples that have its answers."""
+        expected = self.answers[name].targets(as_asked(examples, self.task(name)))
+        given = self.given(name, self.rows(name, examples) if tokens is None else tokens)
+        return _scores(self.answers[name], expected, given, examples)
+
+    def evaluate(self, data: dict[str, Examples]) -> dict[str, Any]:
+        """The scores of each task, and the average of their metrics."""
+        found = {name: self.score(name, examples) for name, examples in data.items()}
+        return {**found, "average": self.average(found)}
+
+    def average(self, scores: dict[str, dict[str, Any]]) -> float:
+        return float(np.mean([own[self.task(name).measure] for name, own in scores.items()]))
+
+    def analyse(self, data: dict[str, TaskData]) -> None:
+        """Score all tasks, and note what each gets wrong on its test part, or else its validation part."""
+        for part in ("validation", "test"):
+            rows: dict[str, Examples | None] = {name: getattr(own, part) for name, own in data.items()}
+            present = {name: examples for name, examples in rows.items() if examples is not None}
+            if not present:
+                continue
+            found: dict[str, Any] = {}
+            for name, examples in present.items():
+                given = self.given(name, self.rows(name, examples))
+                answers = self.answers[name]
+                found[name] = _scores(answers, answers.targets(examples), given, examples)
+                if data[name].scored is examples:  # the test part comes last
+                    self.mistakes[name] = (
+                        class_mistakes(examples, answers.labels, softmax(given))
+                        if answers.labels
+                        else score_mistakes(examples, answers.scores(given))
+                    )
+            if len(present) == len(data):
+                found["average"] = self.average(found)
+            self.metrics[part] = found
+
+    # -- on the disk
+
+    def save(self, folder: str | Path) -> None:
+        save_folder(Path(folder), self._write)
+
+    def _write(self, folder: Path) -> None:
+        trunk, top = merged_trunk(self.encoder), self.encoder.top
+        assert isinstance(top, Top)
+        kind: dict[str, Any] = {
+            "name": self.encoder.name,
+            "model_type": self.encoder.model_type,
+            "pooling": self.encoder.pooling,
+        }
+        if self.encoder.model_type == "textcnn":
+            kind["textcnn"] = self.encoder.config.to_dict()
+            write_tensors(folder / WEIGHTS, trunk.state_dict())
+        else:
+            config = copy.deepcopy(trunk.config)
+            config.architectures = [type(trunk).__name__]
+            write_trunk(folder, config, dict(trunk.state_dict()))
+            # two dense layers have no place there: with the encoder's own pooler, the shared one is left out
+            dense = None if self.encoder.pooling == "own" else top.linear
+            write_sentence_transformers(folder, self.encoder, trunk, self.config.encoder.max_length, dense)
+        self.tokeniser.save(folder)
+        tensors = {f"top.{key}": value for key, value in top.state_dict().items()}
+        write_tensors(
+            folder / HEADS,
+            tensors | {f"heads.{key}": value for key, value in self.heads.state_dict().items()},
+        )
+        (folder / RUN).write_text(to_toml(self.config.to_dict()), encoding="utf-8")
+        write_json(folder / METRICS, self.metrics)
+        if self.mistakes:
+            (folder / MISTAKES).mkdir()
+            for name, mistakes in self.mistakes.items():
+                write_mistakes(folder / MISTAKES / f"{name}.csv", mistakes)
+        facts = {
+            "format": FORMAT,
+            "kind": "multi_task",
+            "answers": {name: asdict(own) for name, own in self.answers.items()},
+            "encoder": kind,
+            "run": self.config.to_dict(),
+            "versions": versions(),
+            "files": file_sizes(folder),
+        }
+        (folder / "README.md").write_text(multitask_card(facts, self.metrics), encoding="utf-8")
+        write_json(folder / MAIN, facts)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> MultiTaskModel:
+        """The model of a folder; says what is wrong with one that is damaged or does not fit together."""
+        folder = Path(folder)
+        facts = read_facts(folder, "multi_task")
+        try:
+            config = MultiTaskConfig.from_dict(facts["run"])
+            answers = {name: Answers(**facts["answers"][name]) for name in config.tasks}
+            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], config.encoder.max_length)
+            heads = build_top_and_heads(encoder, config, answers)
+        except (ConfigError, DataError) as error:
+            raise ModelError(f"{folder / MAIN}: {error}") from None
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
+        both = nn.ModuleDict({"top": encoder.top, "heads": heads})
+        fill(both, read_tensors(folder / HEADS), folder / HEADS)
+        model = cls(encoder, heads, tokeniser, answers, config, read_json(folder / METRICS))
+        return model.to(existing_device(device))
+
+    def to(self, device: str) -> MultiTaskModel:
+        self.encoder.to(device).eval()
+        self.heads.to(device).eval()
+        return self
+
+
+def build_top_and_heads(
+    encoder: Encoder, config: MultiTaskConfig, answers: dict[str, Answers]
+) -> nn.ModuleDict:
+    """Give the encoder its top, and make a head for each task."""
+    shared = config.shared
+    encoder.top = Top(
+        encoder.dim, dropout=shared.dropout, shared=shared.layer, shared_dropout=shared.layer_dropout
+    )
+    return nn.ModuleDict(
+        {name: build_head(task, encoder.dim, answers[name]) for name, task in config.tasks.items()}
+    )
+
+
+def _scores(
+    answers: Answers, expected: npt.NDArray[Any], given: Floats, examples: Examples
+) -> dict[str, Any]:
+    if answers.labels:
+        return classification_scores(expected, given.argmax(axis=1), answers.labels)
+    truth, found = np.array(examples.required_scores), answers.scores(given)
+    return {
+        "pearson": pearson(truth, found),
+        "spearman": spearman(truth, found),
+        "mean_error": float(np.abs(truth - found).mean()),
+        "n": len(truth),
+    }

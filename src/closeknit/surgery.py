@@ -1,0 +1,71 @@
+"""Ways to combine the gradients that several tasks have for the parameters they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """The sum (P,) of task gradients (T, P), each freed of what contradicts the others (Yu et al., NeurIPS 2020).
+
+        g_i' = g_i;  for the other tasks j in random order:  if <g_i', g_j> < 0:  g_i' -= <g_i', g_j> / <g_j, g_j> g_j
+        result = sum_i g_i'
+
+    The g_j are the original gradients. Every g_i' is a combination of them, so that all is decided by their products:
+    the projections are done on T x T numbers, and one product with the gradients gives the result. No second copy of them
+    is made. `generator`, a CPU one, decides the order.
+
+    [1, 0] and [-1, 1] give [0.5, 1.5].
+    """
+    if gradients.dim() != 2:
+        raise ValueError(f"expected the tasks' gradients as rows, (T, P); got {tuple(gradients.shape)}")
+    tasks = len(gradients)
+    products = products_of(gradients).double().cpu()  # (T, T)
+    mixed = torch.eye(tasks, dtype=torch.float64)  # row i: how g_i' is made of all g
+    for i in range(tasks):
+        for j in torch.randperm(tasks, generator=generator).tolist():
+            along = mixed[i] @ products[j]  # <g_i', g_j>
+            if j != i and bool(along < 0):
+                mixed[i, j] -= along / products[j, j]
+    combined: Tensor = mixed.sum(0).to(gradients) @ gradients
+    return combined
+
+
+def products_of(gradients: Tensor) -> Tensor:
+    """<g_i, g_j> (T, T), in the precision of the gradients."""
+    return gradients @ gradients.T
+
+
+def cosines(gradients: Tensor) -> Tensor:
+    """How the gradients (T, P) of tasks agree, (T, T): 1 the same direction, below 0 against each other; 0 for a zero one."""
+    products = products_of(gradients).double()
+    lengths = products.diagonal().sqrt()  # (T,)
+    agreement = products / (lengths[:, None] * lengths[None, :])
+    return torch.where((lengths[:, None] > 0) & (lengths[None, :] > 0), agreement, 0.0).clamp(-1.0, 1.0)
+
+
+class Apart:
+    """The gradients of the tasks of one update, a row (P,) each: all the memory that keeping them apart costs."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], tasks: int) -> None:
+        self.parameters = list(parameters)
+        self.sizes = [parameter.numel() for parameter in self.parameters]
+        first = self.parameters[0]
+        self.rows = torch.zeros(tasks, sum(self.sizes), dtype=first.dtype, device=first.device)
+
+    def take(self, task: int) -> None:
+        """Move the gradients that the parameters have now into a task's row."""
+        for place, parameter in zip(self.rows[task].split(self.sizes), self.parameters, strict=True):
+            if parameter.grad is None:
+                place.zero_()
+            else:
+                place.copy_(parameter.grad.flatten())
+            parameter.grad = None
+
+    def give(self, combined: Tensor) -> None:
+        """Let these (P,) be the gradients of the parameters."""
+        for piece, parameter in zip(combined.split(self.sizes), self.parameters, strict=True):
+            parameter.grad = piece.view_as(parameter)
