@@ -1,4 +1,4 @@
-"""A study folder -> one page that explains it: `report.html`, which needs no network and no other file."""
+"""A folder -> one page that explains it: `report.html`, which needs no network and no other file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import charts
 from ..report import in_words, optimism, standings
 from .cells import cell_view
 from .folder import Study, cell_name, read_study
-from .multitask import write_multitask_report
+from .multitask import multitask_contents
 from .searches import search_view
 from .tables import gain_by_classes, gain_by_size, gain_rows, p_text, score_table, verdict_kind
 
@@ -27,9 +27,17 @@ _SELECTION = {
 
 def write_report(folder: Path) -> Path:
     """Write `report.html` into a study folder, whole or not at all; an unfinished study is shown as far as it is."""
+    return _write_page(folder, "report.html", _contents(read_study(folder)))
+
+
+def write_multitask_report(folder: Path) -> Path:
+    """Write `report.html` into the folder of a model of several tasks, whole or not at all."""
+    return _write_page(folder, "multitask.html", multitask_contents(folder))
+
+
+def _write_page(folder: Path, template: str, contents: dict[str, Any]) -> Path:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    study = read_study(folder)
     environment = Environment(
         loader=PackageLoader("closeknit", "templates"),
         autoescape=True,
@@ -37,8 +45,8 @@ def write_report(folder: Path) -> Path:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters["number"] = charts.number
-    page = environment.get_template("report.html").render(**_contents(study))
+    environment.filters |= {"number": charts.number, "flat": _flat}
+    page = environment.get_template(template).render(**contents)
     target = folder / "report.html"
     fresh = folder / f".report.{os.getpid()}.html"
     try:
