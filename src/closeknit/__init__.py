@@ -16,6 +16,8 @@ _WHERE = {
     "Encoder": "encoder",
     "Examples": "data",
     "ModelError": "errors",
+    "MultiTask": "multitask",
+    "MultiTaskConfig": "multitask",
     "OBJECTIVES": "objectives",
     "Place": "comparison",
     "RunConfig": "config",
@@ -42,6 +44,8 @@ __all__ = [
     "Encoder",
     "Examples",
     "ModelError",
+    "MultiTask",
+    "MultiTaskConfig",
     "Place",
     "RunConfig",
     "SentenceEncoder",
@@ -67,6 +71,7 @@ if TYPE_CHECKING:
     from .encoder import Encoder, load_encoder
     from .errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
     from .estimators import SentenceEncoder, TextClassifier
+    from .multitask import MultiTask, MultiTaskConfig
     from .objectives import OBJECTIVES
     from .study import Source, Study, read_study
     from .tasks import Step, Task

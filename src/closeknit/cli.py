@@ -246,8 +246,8 @@ def report(
     """Write report.html for a study: tables with tests in plain words, charts, and an analysis of the errors."""
     from .pages import write_multitask_report, write_report
 
-    is_model = (folder / "closeknit.json").exists()
-    print(write_multitask_report(folder) if is_model else write_report(folder))
+    several = (folder / "closeknit.json").exists() or (folder / "checkpoints").is_dir()
+    print(write_multitask_report(folder) if several else write_report(folder))
 
 
 @app.command(epilog="Example: closeknit evaluate runs/first messages --json")

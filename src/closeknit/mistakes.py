@@ -91,6 +91,7 @@ def read_mistakes(path: Path) -> list[Mistake]:
     """Those of a folder; none when the file is missing or of another make."""
     if not path.exists():
         return []
+    csv.field_size_limit(2**31 - 1)
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     if not rows or tuple(rows[0]) != Mistake.columns():

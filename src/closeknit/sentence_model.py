@@ -298,6 +298,16 @@ def is_sentence_encoder(name: str | None) -> bool:
     return any(sign in name.lower() for sign in _TUNED_NAMES)
 
 
+def _shared_layer(folder: Path, encoder: Encoder) -> Dense | None:
+    """The layer that all tasks of a model share, where it is part of the vector."""
+    tensors = read_tensors(folder / HEADS)
+    if "top.linear.weight" not in tensors or encoder.pooling == "own":
+        return None
+    dense = Dense(encoder.dim)
+    dense.linear.load_state_dict({key: tensors[f"top.linear.{key}"] for key in ("weight", "bias")})
+    return dense.to(next(encoder.parameters()).device).eval()
+
+
 def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> SentenceModel:
     """A model folder of Closeknit (of either kind), or any encoder by name or folder, mean-pooled unless told otherwise."""
     if (Path(source) / MAIN).exists():
@@ -307,8 +317,12 @@ def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> Se
             if pooling is not None and pooling != model.encoder.pooling:
                 model.encoder, model.dense = Encoder(model.encoder.trunk, pooling, model.encoder.name), None
             return model
+        own = pooling is None or pooling == facts["encoder"]["pooling"]
         pooling = pooling or facts["encoder"]["pooling"]
         length = facts["run"]["encoder"]["max_length"]
-        return SentenceModel.untrained(str(source), pooling=pooling, max_length=length)
+        model = SentenceModel.untrained(str(source), pooling=pooling, max_length=length)
+        if own and facts["kind"] == "multi_task":
+            model.dense = _shared_layer(Path(source), model.encoder)
+        return model
     name = None if str(source) == "default" else str(source)
     return SentenceModel.untrained(name, pooling=pooling or "mean")

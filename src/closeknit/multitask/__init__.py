@@ -2,10 +2,12 @@
 
 from .config import MultiTaskConfig, SharedConfig, TaskConfig, read_multitask, recipes
 from .data import TaskData, load_tasks
+from .estimator import MultiTask
 from .fit import MultiTaskFit, fit_tasks
 from .model import MultiTaskModel
 
 __all__ = [
+    "MultiTask",
     "MultiTaskConfig",
     "MultiTaskFit",
     "MultiTaskModel",

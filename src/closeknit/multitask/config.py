@@ -150,7 +150,7 @@ class MultiTaskConfig:
         if not self.tasks:
             raise ConfigError("there is no task; describe at least one as [tasks.NAME] with data and kind")
         for name in self.tasks:
-            taken = name == "average" or hasattr(nn.ModuleDict, name)
+            taken = name in ("average", "loss", "epoch") or hasattr(nn.ModuleDict, name)
             if taken or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
                 raise ConfigError(
                     f"a task cannot be called {name}"

@@ -68,7 +68,9 @@ class PairHead(nn.Module):
             amount = 3 if kind == "dense_paired" else 2
             self.parts.extend(nn.Linear(dim, width) for _ in range(amount))
             self.out = nn.Linear(amount * width, width)
-            with torch.no_grad():  # begins as the sum of its parts, so that tanh need not saturate to reach a score's ends
+            with (
+                torch.no_grad()
+            ):  # begins as the sum of its parts, so that tanh need not saturate to reach a score's ends
                 self.out.weight.copy_(torch.eye(width).repeat(1, amount))
                 self.out.bias.zero_()
 

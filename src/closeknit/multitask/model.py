@@ -60,6 +60,7 @@ class Answers:
     high: float = 1.0
     mean: float = 0.0
     spread: float = 1.0
+    label_type: str = "str"  # what the labels were before they became names
 
     @staticmethod
     def of(examples: Examples, task: TaskConfig) -> Answers:
@@ -73,6 +74,12 @@ class Answers:
             mean=float(scores.mean()),
             spread=float(scores.std()),
         )
+
+    @property
+    def classes(self) -> list[Any]:
+        """The labels as they were given."""
+        made: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}
+        return [made[self.label_type](label) for label in self.labels]
 
     def targets(self, examples: Examples) -> npt.NDArray[Any]:
         """What the head is to give: class numbers, or scores in units of their spread around their mean."""

@@ -1,0 +1,278 @@
+"""MultiTask: one encoder for several tasks, from Python data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from ..data import DataSet, Examples, from_python
+from ..errors import ConfigError, DataError, did_you_mean
+from ..evaluation import Floats, encode_texts, softmax
+from ..progress import follow, say
+from ..sentences import sentences_from
+from .config import MultiTaskConfig, TaskConfig
+from .data import TaskData, prepared
+from .fit import MultiTaskFit
+from .model import MultiTaskModel
+
+Rows = tuple[Sequence[Any], Sequence[Any]]  # texts or pairs, and their classes or scores
+
+
+class MultiTask(BaseEstimator):  # type: ignore[misc]
+    """Trains one encoder for several tasks; what is asked is a task's name and texts, or pairs of texts.
+
+    `tasks` gives each task its settings, as a table [tasks.NAME] of a study file has them: kind, head, weight, metric.
+    Without it, or without a kind, the data tell: single texts are classified; pairs with fractional numbers are scored, others
+    classified. `schedule`, `shared`, `train_options` and `encoder_options` take the settings of the tables [schedule], [shared],
+    [train] and [encoder]; a string as `schedule` is its name. `pretrain` takes those of [pretrain], but for `data`, which is
+    given to `fit`.
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Mapping[str, Any]] | None = None,
+        encoder: str | None = None,
+        epochs: int = 5,
+        batch_size: int = 64,
+        learning_rate: float | None = None,
+        max_length: int = 128,
+        pooling: str = "first",
+        schedule: str | Mapping[str, Any] = "random",
+        shared: Mapping[str, Any] | None = None,
+        pretrain: Mapping[str, Any] | None = None,
+        random_state: int = 2,
+        train_options: Mapping[str, Any] | None = None,
+        encoder_options: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.tasks = tasks
+        self.encoder = encoder
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.max_length = max_length
+        self.pooling = pooling
+        self.schedule = schedule
+        self.shared = shared
+        self.pretrain = pretrain
+        self.random_state = random_state
+        self.train_options = train_options
+        self.encoder_options = encoder_options
+        self.verbose = verbose
+
+    def fit(
+        self,
+        data: Mapping[str, Rows],
+        validation: Mapping[str, Rows] | None = None,
+        *,
+        sentences: Sequence[Any] | None = None,
+    ) -> MultiTask:
+        """Learn from the rows of each task: (texts, classes), (pairs, classes) or (pairs, scores).
+
+        Tasks without a validation part have `train_options["validation"]`, a tenth by default, of their rows held out; the
+        state with the best average is kept. `sentences` are texts, pairs or triplets to learn an embedding from beforehand.
+        """
+        if not isinstance(data, Mapping) or not data:
+            raise DataError(
+                'the data are a dictionary like {"sentiment": (texts, labels)}, with a task or more'
+            )
+        for name in validation or {}:
+            if name not in data:
+                raise DataError(
+                    f"the validation part names {name}, which is no task{did_you_mean(name, data)}"
+                )
+        for name in self.tasks or {}:
+            if name not in data:
+                raise DataError(f"there are no data for the task {name}{did_you_mean(name, data)}")
+        config = self._config(data, sentences is not None)
+        rows = {name: self._rows(name, given, config.tasks[name]) for name, given in data.items()}
+        held = {
+            name: self._rows(name, given, config.tasks[name], "validation")
+            for name, given in (validation or {}).items()
+        }
+        parts = {
+            name: prepared(
+                name,
+                DataSet(name, {"train": own, **({"validation": held[name]} if name in held else {})}),
+                config,
+                tell=say if self.verbose else lambda text: None,
+            )
+            for name, own in rows.items()
+        }
+        self._fit(parts, config, sentences)
+        self._remember_types(data)
+        return self
+
+    def _fit(
+        self, parts: dict[str, TaskData], config: MultiTaskConfig, sentences: Sequence[Any] | None
+    ) -> None:
+        before = None if sentences is None else sentences_from(sentences, name="the sentences")
+        fit = MultiTaskFit(parts, config, sentences=before)
+        for _ in follow(fit, " + ".join(config.tasks), show=self.verbose):
+            pass
+        self.model_ = fit.model
+        self.model_.analyse(parts)
+
+    def _remember_types(self, data: Mapping[str, Rows]) -> None:
+        """Whole numbers and truth values as classes come back as such."""
+        for name, given in data.items():
+            kinds = {type(value).__name__ for value in _two(name, given)[1]}
+            if kinds in ({"int"}, {"bool"}) and self.model_.answers[name].labels:
+                answers = self.model_.answers
+                answers[name] = dataclasses.replace(answers[name], label_type=kinds.pop())
+
+    def _config(self, data: Mapping[str, Rows], pretrained: bool) -> MultiTaskConfig:
+        schedule = {"name": self.schedule} if isinstance(self.schedule, str) else dict(self.schedule)
+        train = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "lr": self.learning_rate,
+            "seed": self.random_state,
+            **(self.train_options or {}),
+        }
+        encoder = {
+            "name": self.encoder,
+            "max_length": self.max_length,
+            "pooling": self.pooling,
+            **(self.encoder_options or {}),
+        }
+        pretrain = dict(self.pretrain or {})
+        if "data" in pretrain:
+            raise ConfigError("pretrain has no data here; give the sentences to fit")
+        if pretrain and not pretrained:
+            raise ConfigError("pretrain is set, but fit was given no sentences to learn from")
+        if pretrained:
+            pretrain["data"] = "sentences"
+        return MultiTaskConfig.from_dict(
+            {
+                "tasks": {
+                    name: {"kind": _kind(name, rows), **(self.tasks or {}).get(name, {})}
+                    for name, rows in data.items()
+                },
+                "encoder": encoder,
+                "schedule": schedule,
+                "shared": dict(self.shared or {}),
+                "train": train,
+                "pretrain": pretrain,
+            }
+        )
+
+    @staticmethod
+    def _rows(name: str, given: Rows, task: TaskConfig, part: str = "") -> Examples:
+        where = f"task {name}" + (f", {part}" if part else "")
+        texts, answers = _two(name, given)
+        if task.kind != "pair_score":
+            return from_python(texts, [_label(value) for value in answers], name=where)
+        examples = from_python(texts, name=where)
+        try:
+            scores = [float(value) for value in answers]
+        except (TypeError, ValueError):
+            raise DataError(f"{where}: a score is not a number") from None
+        if len(scores) != len(examples) or not np.isfinite(scores).all():
+            raise DataError(
+                f"{where} has {len(examples)} pairs and {len(scores)} scores, or one is not finite"
+            )
+        return Examples(examples.texts, examples.pairs, None, where, scores)
+
+    # -- asking
+
+    def predict(self, task: str, X: Sequence[Any]) -> npt.NDArray[Any]:
+        """The class of each text or pair, or its score in the data's own range."""
+        given = self._given(task, X)
+        answers = self.model_.answers[task]
+        return np.array(answers.classes)[given.argmax(axis=1)] if answers.labels else given
+
+    def predict_proba(self, task: str, X: Sequence[Any]) -> Floats:
+        """The probability of each class (R, C), in the order of `classes(task)`."""
+        self.classes(task)
+        return softmax(self._given(task, X))
+
+    def classes(self, task: str) -> list[Any]:
+        """The classes of a task."""
+        check_is_fitted(self, "model_")
+        self.model_.task(task)
+        answers = self.model_.answers[task]
+        if not answers.labels:
+            raise ConfigError(f"the task {task} scores pairs; it has no classes")
+        return answers.classes
+
+    def evaluate(self, data: Mapping[str, Rows]) -> dict[str, Any]:
+        """The scores of each task that is named, and the average of their metrics."""
+        check_is_fitted(self, "model_")
+        return self.model_.evaluate(
+            {name: self._rows(name, given, self.model_.task(name)) for name, given in data.items()}
+        )
+
+    def encode(self, texts: Sequence[str], normalize: bool = False) -> Floats:
+        """The vectors (R, H) that all tasks share, of single texts."""
+        check_is_fitted(self, "model_")
+        examples = from_python(texts, name="the texts")
+        return encode_texts(self.model_.encoder, self.model_.tokeniser, examples.texts, normalize=normalize)
+
+    def _given(self, task: str, X: Sequence[Any]) -> Floats:
+        check_is_fitted(self, "model_")
+        self.model_.task(task)
+        return self.model_.predict(task, from_python(X, name="the texts"))
+
+    # -- on the disk
+
+    def save(self, folder: str | Path) -> None:
+        check_is_fitted(self, "model_")
+        self.model_.save(folder)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> MultiTask:
+        """A model that was saved, by Python or by `closeknit multitask`; ready to answer."""
+        model = MultiTaskModel.load(folder, device=device)
+        tables = model.config.to_dict()
+        encoder, train = tables["encoder"], tables["train"]
+        loaded = cls(
+            {name: tables[f"tasks.{name}"] for name in model.tasks},
+            encoder["name"],
+            train["epochs"],
+            train["batch_size"],
+            train["lr"],
+            encoder["max_length"],
+            encoder["pooling"],
+            tables["schedule"],
+            tables["shared"],
+            random_state=train["seed"],
+            train_options={k: v for k, v in train.items() if k not in ("epochs", "batch_size", "lr", "seed")},
+            encoder_options={k: v for k, v in encoder.items() if k not in ("name", "max_length", "pooling")},
+        )
+        loaded.model_ = model
+        return loaded
+
+
+def _two(name: str, given: Any) -> Rows:
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise DataError(f"the data of the task {name} are not two lists, (texts, labels) or (pairs, scores)")
+    texts, answers = (values.tolist() if hasattr(values, "tolist") else list(values) for values in given)
+    if len(texts) != len(answers):
+        raise DataError(f"task {name} has {len(texts)} texts and {len(answers)} answers")
+    if not texts:
+        raise DataError(f"task {name} is empty: there is no text")
+    return texts, answers
+
+
+def _kind(name: str, given: Any) -> str:
+    """What the data look like."""
+    texts, answers = _two(name, given)
+    if isinstance(texts[0], str):
+        return "classify"
+    return "pair_score" if any(isinstance(value, float) for value in answers) else "pair_classify"
+
+
+def _label(value: Any) -> Any:
+    if isinstance(value, float):
+        raise DataError(
+            f"a class is the fractional number {value}; give names or whole numbers, or kind pair_score"
+        )
+    return value

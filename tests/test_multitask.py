@@ -1,0 +1,708 @@
+"""Several tasks on one encoder: data, configuration, training, resuming, models on the disk, and the command line."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from closeknit import MultiTask
+from closeknit.data import Examples
+from closeknit.errors import ConfigError, DataError, ModelError
+from closeknit.mistakes import word_overlap
+from closeknit.multitask import (
+    MultiTaskConfig,
+    MultiTaskFit,
+    MultiTaskModel,
+    TaskData,
+    load_tasks,
+    read_multitask,
+    recipes,
+)
+from closeknit.multitask.fit import pretraining_sentences
+from closeknit.sentences import judged_sentences, sentences_from
+
+KINDS = {"topic": "classify", "same": "pair_classify", "alike": "pair_score"}
+
+
+@pytest.fixture
+def rows(small):
+    """Three tasks on the small texts: their class, whether two share it, and how many words two have in common."""
+    texts, labels = (column[:18] for column in small)
+    pairs = list(itertools.combinations(range(18), 2))[::4]
+    joined = [(texts[i], texts[j]) for i, j in pairs]
+    return {
+        "topic": (texts, labels),
+        "same": (joined, ["yes" if labels[i] == labels[j] else "no" for i, j in pairs]),
+        "alike": (joined, [5.0 * word_overlap(*pair) for pair in joined]),
+    }
+
+
+@pytest.fixture
+def parts(rows):
+    """The same as task data, a validation part being the training rows of every second place."""
+
+    def examples(name):
+        given, answers = rows[name]
+        if name == "topic":
+            return Examples(given, labels=answers, name=name)
+        first, second = ([pair[i] for pair in given] for i in (0, 1))
+        if name == "same":
+            return Examples(first, second, answers, name)
+        return Examples(first, second, None, name, answers)
+
+    whole = {name: examples(name) for name in rows}
+    return {name: TaskData(own, own.select(range(0, len(own), 2))) for name, own in whole.items()}
+
+
+def settings(encoder: str, /, **tables) -> MultiTaskConfig:
+    base = {
+        "tasks": {name: {"kind": kind, "data": "given"} for name, kind in KINDS.items()},
+        "encoder": {"name": encoder, "max_length": 24},
+        "train": {"epochs": 2, "batch_size": 8, "lr": 1e-3, "validation": 0.0},
+    }
+    return MultiTaskConfig.from_dict({**base, **{k: {**base.get(k, {}), **v} for k, v in tables.items()}})
+
+
+def drained(fit):
+    for _ in fit:
+        pass
+    return fit
+
+
+def state_of(fit):
+    return {key: value.clone() for key, value in fit.training.learners.state_dict().items()}
+
+
+# ---------------------------------------------------------------- training
+
+
+@pytest.mark.parametrize("schedule", ["together", "sequential", "round_robin", "random", "annealed"])
+def test_every_schedule_trains_all_tasks(tiny, parts, schedule):
+    fit = drained(MultiTaskFit(parts, settings(tiny(), schedule={"name": schedule})))
+    assert fit.training.number == fit.steps == fit.training.steps
+    assert all(count > 0 for count in fit.training.taken.values())
+    assert len(fit.loop.history) == 2
+    for record in fit.loop.history:
+        assert {"topic", "same", "alike", "average", "loss"} <= record.keys()
+        assert record["average"] == pytest.approx(np.mean([record[name] for name in KINDS]))
+        assert {f"gradients/{a}/{b}" for a, b in itertools.combinations(KINDS, 2)} <= record.keys()
+
+
+def test_the_losses_of_all_tasks_fall(tiny, parts):
+    config = settings(
+        tiny(), train={"epochs": 30, "lr": 1e-3}, shared={"dropout": 0.0}, encoder={"dropout": 0.0}
+    )
+    history = drained(MultiTaskFit(parts, config)).loop.history
+    for name in KINDS:
+        assert history[-1][f"loss/{name}"] < 0.6 * history[0][f"loss/{name}"], name
+
+
+def test_the_state_with_the_best_average_is_kept(tiny, parts):
+    fit = drained(MultiTaskFit(parts, settings(tiny(), train={"epochs": 6, "lr": 5e-3})))
+    averages = [record["average"] for record in fit.loop.history]
+    found = fit.model.evaluate({name: own.validation for name, own in parts.items()})
+    assert found["average"] == pytest.approx(max(averages), abs=1e-6)
+    assert max(averages) > averages[-1] or max(averages) == averages[-1]
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {},
+        {"schedule": {"name": "together", "surgery": "pcgrad"}},
+        {"train": {"accumulate": 2, "evaluate_every": 5}},
+    ],
+    ids=["random", "pcgrad", "accumulate"],
+)
+def test_an_interrupted_run_ends_with_the_same_weights(tiny, parts, tmp_path, tables):
+    config = settings(tiny(), **tables)
+    whole = drained(MultiTaskFit(parts, config))
+    first = MultiTaskFit(parts, config, folder=tmp_path)
+    for step in first:
+        if step.number == 7:
+            first.save_state()
+            break
+    second = drained(MultiTaskFit(parts, config, folder=tmp_path, resume=True))
+    assert second.loop.history == whole.loop.history
+    for key, value in state_of(whole).items():
+        assert torch.equal(value, state_of(second)[key]), key
+
+
+@pytest.mark.parametrize("stop", [2, 5])
+def test_a_run_with_pretraining_is_taken_up_in_either_stage(tiny, parts, small, tmp_path, stop):
+    sentences = sentences_from(sorted(set(small[0])))
+    config = settings(
+        tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4, "lr": 1e-3}, train={"epochs": 1}
+    )
+    whole = MultiTaskFit(parts, config, sentences=sentences)
+    before = state_of(whole)
+    drained(whole)
+    assert whole.steps > whole.training.steps  # the stage counts
+    assert not torch.equal(before["encoder.trunk.encoder.layer.0.output.dense.weight"],
+                           whole.training.encoder.trunk.encoder.layer[0].output.dense.weight)  # fmt: skip
+    assert whole.model.metrics["pretraining"]
+    first = MultiTaskFit(parts, config, sentences=sentences, folder=tmp_path)
+    for step in first:
+        if step.number == stop:
+            first.save_state()
+            break
+    second = drained(MultiTaskFit(parts, config, sentences=sentences, folder=tmp_path, resume=True))
+    for key, value in state_of(whole).items():
+        assert torch.equal(value, state_of(second)[key]), key
+
+
+def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
+    config = settings(tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1})
+    fit = MultiTaskFit(parts, config, sentences=sentences_from(sorted(set(small[0]))))
+    assert fit.stage is not None
+    assert fit.model.encoder.trunk is fit.stage.model.encoder.trunk
+    assert fit.model.encoder.pooling == "first"
+
+
+def test_a_task_that_the_order_leaves_out_keeps_its_head(tiny, parts):
+    told: list[str] = []
+    config = settings(tiny(), schedule={"name": "sequential", "order": ["topic"]})
+    fit = MultiTaskFit(parts, config, tell=told.append)
+    before = {key: value.clone() for key, value in fit.model.heads["alike"].state_dict().items()}
+    drained(fit)
+    assert fit.training.taken == {"topic": 6, "same": 0, "alike": 0}
+    for key, value in fit.model.heads["alike"].state_dict().items():
+        assert torch.equal(value, before[key])
+    assert any("same is not trained" in line for line in told)
+
+
+def test_a_frozen_encoder_stays_as_it_is_while_heads_and_shared_layer_learn(tiny, parts):
+    fit = MultiTaskFit(parts, settings(tiny(), encoder={"frozen": True}))
+    before = state_of(fit)
+    drained(fit)
+    after = state_of(fit)
+    trunk = [key for key in before if key.startswith("encoder.trunk.")]
+    assert trunk and all(torch.equal(before[key], after[key]) for key in trunk)
+    assert not torch.equal(before["encoder.top.linear.weight"], after["encoder.top.linear.weight"])
+    frozen = MultiTaskFit(parts, settings(tiny(), encoder={"frozen": True}, shared={"layer": False}))
+    drained(frozen)  # nothing is shared, so that no gradients are compared
+    assert not any(key.startswith("gradients") for key in frozen.loop.history[0])
+
+
+def test_the_shared_layer_learns_at_the_rate_of_heads(tiny, parts):
+    fit = MultiTaskFit(parts, settings(tiny(), train={"lr": 1e-4, "head_lr": 5e-3}))
+    layer = fit.model.encoder.top.linear.weight
+    group = next(group for group in fit.training.groups if any(p is layer for p in group["params"]))
+    assert group["lr"] == 5e-3
+    trunk = next(fit.model.encoder.trunk.parameters())
+    assert next(g for g in fit.training.groups if any(p is trunk for p in g["params"]))["lr"] == 1e-4
+
+
+def test_weights_of_tasks_scale_their_losses(tiny, parts):
+    def losses(weight):
+        config = settings(tiny(), schedule={"name": "together"})
+        tasks = {**config.tasks, "same": dataclasses.replace(config.tasks["same"], weight=weight)}
+        return next(iter(MultiTaskFit(parts, dataclasses.replace(config, tasks=tasks)))).losses
+
+    one, three = losses(1.0), losses(3.0)
+    assert three["same"] == pytest.approx(3 * one["same"])
+    assert three["topic"] == pytest.approx(one["topic"])
+
+
+def test_a_task_may_have_any_objective_that_trains_a_head(tiny, parts):
+    tasks = {
+        "topic": {"kind": "classify", "data": "x", "objective": "triple_entropy", "options": {"centers": 3}},
+        "alike": {"kind": "pair_score", "data": "x"},
+    }
+    config = settings(tiny(), tasks=tasks)
+    config = dataclasses.replace(config, tasks={name: config.tasks[name] for name in tasks})
+    fit = MultiTaskFit({name: parts[name] for name in tasks}, config)
+    proxies = [key for key in state_of(fit) if key.startswith("topic_objective")]
+    assert proxies
+    step = next(step for step in fit if "topic" in step.losses)
+    assert {"topic/cross_entropy", "topic/soft_triple"} <= step.terms.keys()
+
+
+@pytest.mark.parametrize("encoder", ["roberta", "xlnet", "textcnn"])
+def test_other_encoders(tiny, parts, encoder, tmp_path):
+    name = "textcnn" if encoder == "textcnn" else tiny(encoder)
+    model = drained(MultiTaskFit(parts, settings(name, train={"epochs": 1}))).model
+    model.save(tmp_path / "model")
+    again = MultiTaskModel.load(tmp_path / "model")
+    for task, own in parts.items():
+        assert np.allclose(model.predict(task, own.train), again.predict(task, own.train), atol=1e-5)
+
+
+def test_one_task_alone_is_the_same_code(tiny, parts):
+    config = settings(tiny()).only("alike")
+    fit = drained(MultiTaskFit({"alike": parts["alike"]}, config))
+    assert fit.steps == 2 * -(-len(parts["alike"].train) // 8)
+    assert list(fit.loop.history[0]) == ["epoch", "loss", "alike", "average"]
+
+
+def test_without_validation_parts_the_last_state_is_kept(tiny, parts):
+    bare = {name: TaskData(own.train) for name, own in parts.items()}
+    fit = drained(MultiTaskFit(bare, settings(tiny())))
+    assert fit.loop.best is None and "average" not in fit.loop.history[0]
+    mixed = {**bare, "topic": parts["topic"]}
+    with pytest.raises(ConfigError, match="same has no validation part"):
+        MultiTaskFit(mixed, settings(tiny()))
+
+
+def test_batches_of_pairs_hold_both_orders(tiny, parts):
+    fit = MultiTaskFit(parts, settings(tiny()))
+    task = next(task for task in fit.training.tasks if task.name == "same")
+    batch = task.batch(0, 0, 1)
+    pairs = len(batch.rows)
+    assert len(batch.inputs["input_ids"]) == 2 * pairs and len(batch.labels) == pairs
+    own = parts["same"].train
+    tokenizer = fit.model.tokeniser.tokenizer
+    for place, row in enumerate(batch.rows):
+        for at, (a, b) in (
+            (place, (own.texts[row], own.pairs[row])),
+            (pairs + place, (own.pairs[row], own.texts[row])),
+        ):
+            expected = tokenizer(a, b)["input_ids"]
+            mask = batch.inputs["attention_mask"][at].bool()
+            assert batch.inputs["input_ids"][at][mask].tolist() == expected
+    assert batch.labels.tolist() == [["no", "yes"].index(own.labels[row]) for row in batch.rows]
+
+
+def test_scores_come_in_the_range_of_the_data(tiny, parts):
+    model = drained(MultiTaskFit(parts, settings(tiny(), train={"epochs": 1, "lr": 0.1}))).model
+    found = model.predict("alike", parts["alike"].train)
+    truth = parts["alike"].train.scores
+    assert found.shape == (len(truth),)
+    assert found.min() >= min(truth) - 1e-6 and found.max() <= max(truth) + 1e-6
+    given = np.array([[0.0], [1.0], [-99.0], [99.0]], dtype=np.float32)
+    mean, spread = np.mean(truth), np.std(truth)
+    assert model.answers["alike"].scores(given) == pytest.approx(
+        [mean, mean + spread, min(truth), max(truth)], rel=1e-5
+    )
+
+
+# ---------------------------------------------------------------- models on the disk
+
+
+@pytest.fixture
+def saved(tiny, parts, tmp_path):
+    model = drained(MultiTaskFit(parts, settings(tiny(), train={"epochs": 1}))).model
+    model.analyse(parts)
+    model.save(tmp_path / "model")
+    return model, tmp_path / "model"
+
+
+def test_a_saved_model_answers_the_same(saved, parts):
+    model, folder = saved
+    again = MultiTaskModel.load(folder)
+    assert again.config == model.config
+    for name, own in parts.items():
+        assert np.allclose(model.predict(name, own.train), again.predict(name, own.train), atol=1e-6)
+    card = (folder / "README.md").read_text()
+    assert "| topic | classify | late, lost, refund |" in card and 'model.predict("topic"' in card
+    with (folder / "mistakes" / "same.csv").open(newline="") as file:
+        wrong = list(csv.DictReader(file))
+    chosen = model.predict("same", parts["same"].validation).argmax(axis=1)
+    expected = [["no", "yes"].index(label) for label in parts["same"].validation.labels]
+    assert len(wrong) == int(np.sum(chosen != np.array(expected)))
+
+
+def test_other_libraries_open_the_folder_with_the_same_vectors(saved, parts):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    from closeknit.sentence_model import load_sentence_model
+
+    _, folder = saved
+    texts = parts["topic"].train.texts[:5]
+    ours = MultiTask.load(folder).encode(texts)
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts)
+    assert np.allclose(ours, theirs, atol=1e-5)
+    assert np.allclose(ours, load_sentence_model(folder).encode(texts), atol=1e-5)
+
+
+def test_a_folder_of_another_kind_or_a_damaged_one_is_refused(saved, tmp_path):
+    from closeknit import TextClassifier
+
+    _, folder = saved
+    with pytest.raises(ModelError, match="a model of several tasks, not a text classifier"):
+        TextClassifier.load(folder)
+    facts = json.loads((folder / "closeknit.json").read_text())
+    del facts["answers"]["same"]
+    (folder / "closeknit.json").write_text(json.dumps(facts))
+    with pytest.raises(ModelError, match="damaged"):
+        MultiTaskModel.load(folder)
+    with pytest.raises(ModelError, match="does not exist"):
+        MultiTaskModel.load(tmp_path / "nowhere")
+
+
+# ---------------------------------------------------------------- data
+
+
+def write_csv(path: Path, header, lines) -> str:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(lines)
+    return str(path)
+
+
+@pytest.fixture
+def files(rows, tmp_path):
+    topic = write_csv(tmp_path / "topic.csv", ["text", "label"], zip(*rows["topic"], strict=True))
+    judged, scored = ([(*pair, y) for pair, y in zip(*rows[name], strict=True)] for name in ("same", "alike"))
+    same = write_csv(tmp_path / "same.csv", ["text1", "text2", "label"], judged)
+    alike = write_csv(tmp_path / "alike.csv", ["text", "text2", "score"], scored)
+    return {"topic": topic, "same": same, "alike": alike}
+
+
+def with_data(files, **more) -> MultiTaskConfig:
+    tasks = {name: {"kind": KINDS[name], "data": files[name], **more.get(name, {})} for name in files}
+    return MultiTaskConfig.from_dict({"tasks": tasks, "train": {"validation": more.get("validation", 0.2)}})
+
+
+def test_data_are_read_by_kind_and_held_out_where_there_is_no_validation_part(files, rows):
+    data = load_tasks(with_data(files))
+    for name, own in data.items():
+        assert len(own.train) + len(own.validation) == len(rows[name][0])
+        assert len(own.validation) == pytest.approx(0.2 * len(rows[name][0]), abs=1)
+        assert (own.train.scores is None) == (name != "alike") and (own.train.labels is None) == (
+            name == "alike"
+        )
+        assert (own.train.pairs is None) == (name == "topic")
+    assert load_tasks(with_data(files, validation=0.0))["topic"].validation is None
+
+
+def test_rows_that_are_tested_on_are_not_trained_on(tmp_path):
+    train = write_csv(tmp_path / "a.csv", ["text", "text2", "label"],
+                      [("One two!", "three", "x"), ("three", "one  TWO", "y"), ("new", "row", "x"), ("other", "row", "y")])  # fmt: skip
+    test = write_csv(
+        tmp_path / "b.csv", ["text", "text2", "label"], [("Three", "one two", "x"), ("four", "five", "y")]
+    )
+    told: list[str] = []
+    task = {"kind": "pair_classify", "data": {"train": [train], "test": test}}
+    config = MultiTaskConfig.from_dict({"tasks": {"pair": task}, "train": {"validation": 0.0}})
+    own = load_tasks(config, tell=told.append)["pair"]
+    assert own.train.texts == ["new", "other"] and len(own.test) == 2
+    assert "2 of 4 training rows" in told[0]
+    kept = MultiTaskConfig.from_dict(
+        {"tasks": {"pair": {**task, "leaks": "keep"}}, "train": {"validation": 0.0}}
+    )
+    assert len(load_tasks(kept)["pair"].train) == 4
+
+
+def test_several_files_make_one_part_and_may_lie_in_the_data_folder(tmp_path, monkeypatch):
+    for name in "ab":
+        write_csv(tmp_path / f"{name}.csv", ["text", "label"], [(f"{name} one", "x"), (f"{name} two", "y")])
+    monkeypatch.setenv("CLOSEKNIT_DATA", str(tmp_path))
+    task = {"kind": "classify", "data": {"train": ["a.csv", "b.csv"]}}
+    config = MultiTaskConfig.from_dict({"tasks": {"t": task}, "train": {"validation": 0.0}})
+    assert load_tasks(config)["t"].train.texts == ["a one", "a two", "b one", "b two"]
+
+
+def test_rows_and_scale_take_fewer(files, rows):
+    own = load_tasks(with_data(files, same={"rows": 10}, validation=0.0))
+    assert len(own["same"].train) == 10 and len(own["alike"].train) == len(rows["alike"][0])
+    scaled = load_tasks(with_data(files, validation=0.0), scale=0.5)
+    assert len(scaled["alike"].train) == round(0.5 * len(rows["alike"][0]))
+    least = load_tasks(with_data(files, validation=0.0), scale=0.001)
+    assert len(least["alike"].train) == 16
+
+
+def test_missing_scores_are_named_or_dropped(tmp_path):
+    file = write_csv(
+        tmp_path / "s.csv",
+        ["text", "text2", "score"],
+        [("a", "b", "1"), ("c", "d", ""), ("e", "f", "nan"), ("g", "h", "3")],
+    )
+    with pytest.raises(DataError, match=r"task sts: .*rows 2, 3.*tasks\.sts\.empty=drop"):
+        load_tasks(MultiTaskConfig.from_dict({"tasks": {"sts": {"kind": "pair_score", "data": file}}}))
+    config = MultiTaskConfig.from_dict(
+        {
+            "tasks": {"sts": {"kind": "pair_score", "data": file, "empty": "drop"}},
+            "train": {"validation": 0.0},
+        }
+    )
+    assert load_tasks(config)["sts"].train.scores == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("same", {"data": "topic"}, "single texts; pair_classify needs pairs"),
+        ("alike", {"data": "same"}, "no column score.*tasks.alike.score=COLUMN"),
+        ("topic", {"data": "nowhere.csv"}, "task topic: nowhere.csv does not exist"),
+        ("topic", {"data": {"trian": "x.csv"}}, "did you mean train"),
+        ("topic", {"data": 3}, "give a name, or a table"),
+        ("topic", {"data": ""}, "tasks.topic.data is not given"),
+        ("topic", {"label": "nolabel"}, "no column nolabel"),
+    ],
+)  # fmt: skip
+def test_data_that_do_not_fit_are_refused_with_the_task_named(files, name, changes, words):
+    changed = {
+        key: files.get(value, value) if isinstance(value, str) else value for key, value in changes.items()
+    }
+    with pytest.raises((DataError, ConfigError), match=words):
+        load_tasks(with_data(files, **{name: changed}))
+
+
+def test_one_class_or_one_score_is_refused(tmp_path):
+    file = write_csv(tmp_path / "one.csv", ["text", "label"], [("a", "x"), ("b", "x")])
+    with pytest.raises(DataError, match="one class only"):
+        load_tasks(MultiTaskConfig.from_dict({"tasks": {"t": {"data": file}}, "train": {"validation": 0.0}}))
+    file = write_csv(tmp_path / "flat.csv", ["text", "text2", "score"], [("a", "b", 2), ("c", "d", 2)])
+    with pytest.raises(DataError, match="all scores are 2"):
+        load_tasks(MultiTaskConfig.from_dict(
+            {"tasks": {"t": {"data": file, "kind": "pair_score"}}, "train": {"validation": 0.0}}))  # fmt: skip
+
+
+def test_judged_pairs_become_pairs_or_triplets(tmp_path):
+    file = write_csv(
+        tmp_path / "nli.csv",
+        ["text", "text2", "label"],
+        [("p", "e1", "entailment"), ("p", "e2", "entailment"), ("p", "c", "contradiction"), ("p", "n", "neutral"),
+         ("q", "e3", "entailment"), ("r", "c2", "contradiction")],
+    )  # fmt: skip
+    pairs = judged_sentences(file, "entailment")
+    assert list(zip(*pairs.columns, strict=True)) == [("p", "e1"), ("p", "e2"), ("q", "e3")]
+    triplets = judged_sentences(file, "entailment", "contradiction")
+    assert list(zip(*triplets.columns, strict=True)) == [("p", "e1", "c"), ("p", "e2", "c")]
+    with pytest.raises(DataError, match="no label entailmnet; did you mean entailment"):
+        judged_sentences(file, "entailmnet")
+    config = MultiTaskConfig.from_dict(
+        {"tasks": {"t": {"data": file}}, "pretrain": {"data": file, "positives": "entailment", "rows": 2}}
+    )
+    assert len(pretraining_sentences(config)) == 2
+
+
+# ---------------------------------------------------------------- configuration
+
+TABLE_2 = {  # epochs, batch size, dropout
+    1: (10, 32, 0.3), 2: (3, 32, 0.5), 3: (3, 32, 0.5), 4: (3, 16, 0.5), 5: (3, 32, 0.5), 6: (5, 32, 0.5), 7: (5, 32, 0.5),
+    8: (5, 64, 0.5), 9: (5, 64, 0.5), 10: (5, 64, 0.5), 11: (5, 64, 0.3), 12: (5, 8, 0.1), 13: (5, 64, 0.5),
+    14: (5, 64, 0.1), 15: (5, 64, 0.1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(1, 16))
+def test_the_recipes_are_the_experiments_of_the_paper(number):
+    config = read_multitask(f"exp{number:02d}")
+    assert (config.train.epochs, config.train.batch_size, config.shared.dropout) == TABLE_2[number]
+    assert config.train.lr == config.train.head_lr == 1e-5
+    assert config.shared.layer == (number >= 4)
+    heads = {name: task.shape for name, task in config.tasks.items()}
+    pairs = "linear" if number == 1 else "paired"
+    assert heads == {
+        "sst": "linear",
+        "sts": "dense_paired" if number >= 11 else pairs,
+        "qqp": "dense_paired" if number >= 9 else pairs,
+    }
+    kinds = ["sequential"] * 2 + ["round_robin"] * 4 + ["random"] * 5 + ["together"] + ["random"] * 3
+    assert config.schedule.name == kinds[number - 1]
+    assert (config.schedule.surgery == "pcgrad") == (number == 12)
+    assert bool(config.pretrain.data) == (number == 15)
+    assert config.encoder.frozen == (number == 1)
+    assert set(recipes()) == {f"exp{n:02d}" for n in range(1, 16)}
+
+
+def test_a_configuration_survives_a_file(tiny, tmp_path):
+    from closeknit.config import to_toml
+
+    config = settings(
+        tiny(),
+        schedule={"name": "round_robin", "order": ["topic", "same", "topic", "alike"], "turn": "pass"},
+        pretrain={"data": "x", "method": "mirror"},
+    )
+    (tmp_path / "run.toml").write_text(to_toml(config.to_dict()))
+    assert read_multitask(str(tmp_path / "run.toml")) == config
+    assert MultiTaskConfig.from_dict(config.to_dict()) == config
+
+
+def test_changes_reach_tasks_and_tables(tmp_path):
+    config = read_multitask(
+        "exp14", ["tasks.sts.weight=2", "train.lr=3e-5", 'tasks.qqp.data={train = ["a.csv"]}']
+    )
+    assert config.tasks["sts"].weight == 2 and config.train.lr == 3e-5
+    assert config.tasks["qqp"].data == {"train": ["a.csv"]}
+    scaled = config.scaled(0.1)
+    assert scaled.train.epochs == 1 and read_multitask("exp01").scaled(0.5).train.epochs == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["tasks.stss.weight=2"], "no task stss; did you mean sts"),
+        (["tasks.sts.wieght=2"], "unknown setting tasks.sts.wieght; did you mean weight"),
+        (["tasks.sts.weight=big"], "tasks.sts.weight is \"big\"; it must be a number"),
+        (["tasks.sts.weight=0"], "tasks.sts: weight is 0"),
+        (["tasks.sts.head=pared"], "tasks.sts: head is pared; did you mean paired"),
+        (["tasks.sst.head=paired"], "tasks.sst: head is paired; known: linear for classify"),
+        (["tasks.sts.metric=accuracy"], "metric is accuracy; known: pearson, spearman for pair_score"),
+        (["tasks.sts.kind=score"], "kind is score"),
+        (["tasks.sts=2"], "tasks.NAME.setting=value"),
+        (["tasks.qqp.objective=triple_entropy"], "objective and options are for tasks that classify"),
+        (["tasks.sst.objective=tripel_entropy"], "did you mean triple_entropy"),
+        (["schedule.name=randm"], "did you mean random"),
+        (["schedule.order=[\"sst\", \"nli\"]"], "schedule.order names nli, which is no task"),
+        (["schedule.surgery=pcgrad"], "set schedule.name to \"together\""),
+        (["shared.dropout=1.5"], "shared.dropout is 1.5"),
+        (["train.chunk_size=8"], "use train.accumulate"),
+        (["train.positives=2"], "train.positives is for one task"),
+        (["encoder.frozen=true", "pretrain.data=snli"], "contradict each other"),
+        (["pretrain.negatives=x"], "needs pretrain.positives"),
+        (["sheduel.name=x"], "unknown table"),
+    ],
+)  # fmt: skip
+def test_mistyped_settings_are_refused(changes, words):
+    with pytest.raises(ConfigError, match=words):
+        read_multitask("exp14", changes)
+
+
+@pytest.mark.parametrize("name", ["two words", "average", "loss", "keys", "a.b", ""])
+def test_names_that_tasks_cannot_have(name):
+    with pytest.raises(ConfigError, match="cannot be called"):
+        MultiTaskConfig.from_dict({"tasks": {name: {"data": "x"}}})
+
+
+def test_unknown_recipes_and_empty_studies_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="neither a file nor a recipe; did you mean exp"):
+        read_multitask("exp16")
+    with pytest.raises(ConfigError, match="does not exist"):
+        read_multitask("nowhere.toml")
+    (tmp_path / "empty.toml").write_text("")
+    with pytest.raises(ConfigError, match="there is no task"):
+        read_multitask(str(tmp_path / "empty.toml"))
+    with pytest.raises(ConfigError, match="--scale is 0"):
+        read_multitask("exp14").scaled(0.0)
+
+
+# ---------------------------------------------------------------- from Python
+
+
+def test_the_estimator_tells_kinds_from_the_data(tiny, rows, tmp_path):
+    numbers = {**rows, "same": (rows["same"][0], [int(label == "yes") for label in rows["same"][1]])}
+    model = MultiTask({"alike": {"head": "paired"}}, encoder=tiny(), max_length=24, epochs=2, batch_size=8,
+                      learning_rate=1e-3, schedule={"name": "together", "surgery": "pcgrad"}).fit(numbers)  # fmt: skip
+    assert {name: task.kind for name, task in model.model_.config.tasks.items()} == KINDS
+    assert model.model_.config.tasks["alike"].shape == "paired"
+    assert set(model.predict("same", rows["same"][0][:5]).tolist()) <= {0, 1}
+    assert model.classes("topic") == ["late", "lost", "refund"]
+    assert model.predict_proba("topic", rows["topic"][0][:4]).sum(axis=1) == pytest.approx(
+        np.ones(4), abs=1e-5
+    )
+    scores = model.evaluate(numbers)
+    assert scores["average"] == pytest.approx(
+        np.mean([scores["topic"]["accuracy"], scores["same"]["accuracy"], scores["alike"]["pearson"]])
+    )
+    model.save(tmp_path / "m")
+    again = MultiTask.load(tmp_path / "m")
+    assert again.predict("same", rows["same"][0]).tolist() == model.predict("same", rows["same"][0]).tolist()
+    from sklearn.base import clone
+
+    assert clone(again).get_params()["epochs"] == 2
+
+
+def test_the_estimator_learns_from_sentences_first(tiny, rows, small):
+    model = MultiTask(
+        encoder=tiny(), max_length=24, epochs=1, batch_size=8, pretrain={"batch_size": 4, "epochs": 1}
+    )
+    model.fit({"topic": rows["topic"]}, sentences=sorted(set(small[0])))
+    assert model.model_.metrics["pretraining"]
+    with pytest.raises(ConfigError, match="no sentences"):
+        model.fit({"topic": rows["topic"]})
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({}, "dictionary"),
+        ({"t": (["a"], ["x", "y"])}, "1 texts and 2 answers"),
+        ({"t": ([], [])}, "empty"),
+        ({"t": ["a", "b", "c"]}, "not two lists"),
+        ({"t": (["a", "b"], [0.5, 1.5])}, "fractional number"),
+        ({"t": ([("a", "b"), ("c", "d")], [0.5, "high"])}, "not a number"),
+        ({"t": ([("a", "b"), ("c", "d")], [0.5, float("nan")])}, "not finite"),
+    ],
+)
+def test_the_estimator_refuses_what_it_cannot_learn_from(tiny, data, words):
+    with pytest.raises(DataError, match=words):
+        MultiTask(encoder=tiny()).fit(data)
+
+
+def test_the_estimator_refuses_names_it_has_no_data_for(tiny, rows):
+    with pytest.raises(DataError, match="no data for the task topics"):
+        MultiTask({"topics": {}}, encoder=tiny()).fit(rows)
+    with pytest.raises(DataError, match="names tpic, which is no task; did you mean topic"):
+        MultiTask(encoder=tiny()).fit(rows, {"tpic": rows["topic"]})
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def study(files, tiny, tmp_path):
+    lines = [f'[tasks.{name}]\nkind = "{KINDS[name]}"\ndata = "{path}"\n' for name, path in files.items()]
+    lines.append(
+        f'[encoder]\nname = "{tiny()}"\nmax_length = 24\n[train]\nepochs = 2\nbatch_size = 8\nvalidation = 0.2\n'
+    )
+    (tmp_path / "study.toml").write_text("\n".join(lines))
+    return tmp_path / "study.toml"
+
+
+def closeknit(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "closeknit", *map(str, arguments)], capture_output=True, text=True
+    )
+
+
+def test_the_command_trains_scores_predicts_and_reports(study, files, tmp_path, rows):
+    out = tmp_path / "out"
+    done = closeknit("multitask", study, "--out", out, "--alone")
+    assert done.returncode == 0, done.stderr
+    assert "validation alone" in done.stdout and "average" in done.stdout
+    page = (out / "report.html").read_text()
+    assert "alike" in page and "alone" in page
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert set(metrics["alone"]) == set(KINDS)
+    assert (out / "alone" / "alike" / "closeknit.json").exists()
+
+    scored = closeknit("evaluate", out, "--json")
+    assert scored.returncode == 0, scored.stderr
+    found = json.loads(scored.stdout)
+    for name, measure in (
+        ("topic", "accuracy"),
+        ("same", "accuracy"),
+        ("alike", "pearson"),
+        ("average", None),
+    ):
+        before = metrics["validation"][name]
+        assert (found[name] if measure is None else found[name][measure]) == pytest.approx(
+            before if measure is None else before[measure], abs=1e-6
+        )
+    one = closeknit("evaluate", out, files["same"], "--task", "same", "--json")
+    assert json.loads(one.stdout)["same"]["n"] == len(rows["same"][0])
+
+    answers = closeknit("predict", out, files["alike"], "--task", "alike", "--json").stdout.splitlines()
+    assert len(answers) == len(rows["alike"][0]) and 0.0 <= json.loads(answers[0])["score"] <= 5.0
+    classes = closeknit("predict", out, files["topic"], "--task", "topic").stdout.splitlines()
+    assert classes[0].split("\t")[0] in ("late", "lost", "refund")
+    for wrong, words in (
+        (("predict", out, files["topic"]), "say which with --task: topic, same, alike"),
+        (("predict", out, files["topic"], "--task", "topc"), "no task topc; did you mean topic"),
+        (("predict", out, files["topic"], "--task", "same"), "single texts; pair_classify needs pairs"),
+        (("evaluate", out, files["topic"]), "say which task the data are for"),
+        (("multitask", study, "--out", out), "exists already"),
+        (("multitask", study, "--out", out, "--resume", "--epochs", "3"), "train.epochs was 2 and is 3"),
+        (("multitask", study, "--data", "topic"), "write it as TASK=SOURCE"),
+        (("multitask", study, "--scale", "3"), "--scale is 3"),
+    ):
+        refused = closeknit(*wrong)
+        assert refused.returncode == 2 and words in refused.stderr, refused.stderr
+        assert "Traceback" not in refused.stderr
+    again = closeknit("multitask", study, "--out", out, "--resume", "--alone")
+    assert again.returncode == 0 and "finished already" in again.stderr
+    vectors = closeknit("embed", out, files["topic"], "--out", tmp_path / "v.npy", "--set", "data.text2=none")
+    assert vectors.returncode == 0, vectors.stderr
+    assert np.load(tmp_path / "v.npy").shape == (18, 32)
