@@ -1,0 +1,108 @@
+"""The application, and what several commands share: options, stopping, printing."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_library
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import ConfigError, Stopped
+
+if TYPE_CHECKING:
+    from ..data import Columns
+    from ..model import Model
+
+app = typer.Typer(
+    name="closeknit",
+    help="Fine-tune text encoders with contrastive and metric-learning objectives, and see honestly whether it helped.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog="Start here: closeknit demo",
+)
+
+DataArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A CSV, TSV, JSONL or Parquet file, a folder of train/validation/test files, or a catalogue name."
+    ),
+]
+
+DataSetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Name columns, like data.text=message; or data.empty=drop; repeatable."),
+]
+
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Change one setting, like train.warmup=0.1 or objective.centers=100; repeatable."
+    ),
+]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+ModelArgument = Annotated[Path, typer.Argument(help="A folder that `closeknit train` wrote.")]
+
+
+@contextlib.contextmanager
+def stoppable(words: str) -> Iterator[None]:
+    """Ctrl-C as a sentence and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Stopped(words) from None
+
+
+def print_json(value: Any) -> None:
+    print(json_library.dumps(value, ensure_ascii=False))
+
+
+def chosen_columns(model: Model | None, changes: list[str] | None) -> Columns:
+    """The columns the model was trained with, or the usual ones, with `--set data.…` on top."""
+    import dataclasses
+
+    from ..config import DataConfig, read_config
+
+    for change in changes or []:
+        if not change.startswith("data."):
+            raise ConfigError(
+                f"--set {change}: only settings of data can be changed here, like data.text=COLUMN"
+            )
+    base = dataclasses.asdict(model.config.data if model else DataConfig())
+    asked = read_config(None, changes or [])
+    given = {change.partition("=")[0].removeprefix("data.") for change in changes or []}
+    return DataConfig(**{**base, **{key: getattr(asked.data, key) for key in given}})
+
+
+def print_scores(scores: dict[str, Any], name: str) -> None:
+    shown = "  ".join(
+        f"{key.replace('_', ' ')} {scores[key]:.4f}" for key in ("accuracy", "weighted_f1", "macro_f1")
+    )
+    print(f"{name}: {shown}  ({scores['n']} rows)")
+
+
+def print_tasks(metrics: dict[str, Any], measures: dict[str, str]) -> None:
+    """A line a task with its scores, and the average of all."""
+    parts = [part for part in ("validation", "test", "score") if part in metrics]
+    alone = metrics.get("alone", {})
+    width = max(7, *(len(name) for name in measures))
+    columns: list[tuple[str, dict[str, Any]]] = [(part, metrics[part]) for part in parts]
+    columns += [(f"{part} alone", {name: own[part] for name, own in alone.items() if part in own})
+                for part in parts if alone]  # fmt: skip
+    print(f"{'task':<{width}}  {'metric':<12}" + "".join(f"{name:>18}" for name, _ in columns))
+    for name, measure in measures.items():
+        shown = [f"{own[name][measure]:>18.4f}" if name in own else f"{'':>18}" for _, own in columns]
+        print(f"{name:<{width}}  {measure:<12}" + "".join(shown))
+    if len(measures) > 1:
+        means = []
+        for _, own in columns:
+            values = [own[name][measure] for name, measure in measures.items() if name in own]
+            whole = len(values) == len(measures)
+            means.append(f"{sum(values) / len(values):>18.4f}" if whole else f"{'':>18}")
+        print(f"{'average':<{width}}  {'':<12}" + "".join(means))

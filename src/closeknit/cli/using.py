@@ -1,0 +1,326 @@
+"""Commands that use what was trained: score, predict, embed."""
+
+from __future__ import annotations
+
+import json as json_library
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import ConfigError, DataError
+from .shared import (
+    DataSetOption,
+    JsonOption,
+    ModelArgument,
+    app,
+    chosen_columns,
+    print_json,
+    print_scores,
+    print_tasks,
+)
+
+if TYPE_CHECKING:
+    from ..data import Examples
+    from ..model import Model
+
+
+@app.command(epilog="Example: closeknit evaluate runs/first messages --json")
+def evaluate(
+    model: ModelArgument,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A file, folder or catalogue name; a model of several tasks knows its own data without it."
+        ),
+    ] = None,
+    part: Annotated[
+        str | None, typer.Option(help="Which part to score; default test, else all of it.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Of a model of several tasks, the one that the data are for.")
+    ] = None,
+    set_: DataSetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Score a trained model: a classifier on labelled texts; one of several tasks on each, with the average."""
+    from .. import catalogue
+
+    if _kind(model) == "multi_task":
+        _evaluate_tasks(model, data, part, task, set_, json)
+        return
+    if task is not None:
+        raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
+    if data is None:
+        raise ConfigError("name the data to score the model on: a file, a folder or a catalogue name")
+    loaded = _load(model)
+    found = catalogue.load(data, chosen_columns(loaded, set_))
+    names = [part] if part else ["test", "all", "validation", "train"]
+    examples = next((found.parts[name] for name in names if name in found.parts), None)
+    if examples is None:
+        raise DataError(f"{data} has no part {part}; it has {', '.join(found.parts)}")
+    scores = loaded.evaluate(examples)
+    if json:
+        print_json(scores)
+        return
+    chosen = next(name for name, part_ in found.parts.items() if part_ is examples)
+    print_scores(scores, f"{found.name} {chosen}")
+    width = max(5, *(len(name) for name in scores["per_class"]))
+    print(f"\n{'class':<{width}}  precision  recall      F1     n")
+    for name, own in scores["per_class"].items():
+        print(
+            f"{name:<{width}}  {own['precision']:9.4f}  {own['recall']:6.4f}  {own['f1']:6.4f}  {own['n']:4d}"
+        )
+
+
+@app.command(epilog='Example: echo "where is my refund" | closeknit predict runs/first --json')
+def predict(
+    model: ModelArgument,
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A text file with a text a line, or a table with the column text; - is standard input."
+        ),
+    ] = "-",
+    task: Annotated[
+        str | None, typer.Option(help="Of a model of several tasks, the one to answer; pairs need a table.")
+    ] = None,
+    set_: DataSetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Classify texts: a line each with label and probability, or a JSON object each with --json.
+
+    A task that scores pairs gives the score instead.
+    """
+    labels: list[str]
+    if _kind(model) == "multi_task":
+        from ..multitask import MultiTaskModel
+
+        several = MultiTaskModel.load(model)
+        if task is None and len(several.tasks) > 1:
+            raise ConfigError(f"{model} has several tasks; say which with --task: {', '.join(several.tasks)}")
+        name = task or several.tasks[0]
+        several.task(name)  # refuses one that it does not have
+        examples = _texts(file, None, set_)
+        given, labels = several.predict(name, examples), several.answers[name].labels
+    else:
+        if task is not None:
+            raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
+        loaded = _load(model)
+        examples = _texts(file, loaded, set_)
+        given, labels = loaded.outputs(examples)[0], loaded.labels
+    for line in _answers(examples, given, labels):
+        if json:
+            print(json_library.dumps(line, ensure_ascii=False))
+            continue
+        shown = "  |  ".join(" ".join(str(line[key]).split()) for key in ("text", "text2") if key in line)
+        answer = f"{line['label']}\t{line['probability']:.4f}" if labels else f"{line['score']:.4f}"
+        print(f"{answer}\t{shown}")
+
+
+@app.command(epilog="Example: closeknit embed runs/first texts.txt --out vectors.npy")
+def embed(
+    source: Annotated[
+        str, typer.Argument(help="A model folder, an encoder's hub name or folder, or `default`.")
+    ],
+    file: Annotated[
+        str, typer.Argument(help="A text file with a text a line, or a table; - is standard input.")
+    ],
+    out: Annotated[
+        Path, typer.Option(help="Where to write the vectors, a NumPy file of shape (texts, dimensions).")
+    ],
+    pooling: Annotated[
+        str | None, typer.Option(help="first, mean or own; default the model's own, for a bare encoder mean.")
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    half: Annotated[
+        bool,
+        typer.Option("--half", help="Compute in bfloat16 on a GPU: faster, right to two or three digits."),
+    ] = False,
+    set_: DataSetOption = None,
+) -> None:
+    """Turn texts into vectors."""
+    import numpy as np
+
+    from ..encoder import Encoder
+    from ..evaluation import outputs
+    from ..model import MAIN, read_facts
+    from ..sentence_model import load_sentence_model
+
+    if out.suffix != ".npy":
+        raise ConfigError(f"{out}: the vectors are written as a NumPy file; let its name end in .npy")
+    if (Path(source) / MAIN).exists() and read_facts(Path(source), None)["kind"] == "text_classifier":
+        loaded = _load(Path(source))
+        encoder = (
+            loaded.encoder if pooling is None else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
+        )
+        vectors = outputs(encoder, None, loaded.tokens(_texts(file, loaded, set_)), half=half)[1]
+        if normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    else:
+        texts = _texts(file, None, set_)
+        if texts.pairs is not None:
+            raise DataError(
+                f"{file} holds pairs of texts; a sentence encoder takes single ones: --set data.text2=none"
+            )
+        vectors = load_sentence_model(source, pooling=pooling).encode(
+            texts.texts, normalize=normalize, half=half, show_progress=True
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    np.save(out, vectors)
+    print(f"{len(vectors)} vectors of {vectors.shape[1]} dimensions: {out}")
+
+
+@app.command(
+    "evaluate-embeddings",
+    epilog="Example: closeknit evaluate-embeddings runs/encoder default --suite pairs.csv",
+)
+def evaluate_embeddings(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            help="Encoders: folders of Closeknit, hub names, other folders; default is the bundled one."
+        ),
+    ],
+    suite: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="sts, words, one of their data sets, or a file of scored pairs; repeatable; default sts."
+        ),
+    ] = None,
+    labelled: Annotated[
+        list[str] | None,
+        typer.Option(help="A data set with classes, for k-NN and a linear probe; repeatable."),
+    ] = None,
+    retrieval: Annotated[
+        list[str] | None, typer.Option(help="A table of text and text2: is each answer found? Repeatable.")
+    ] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, first or own; default the model's own, else mean.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw alignment against uniformity into this PNG.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Score embeddings side by side: similarity, words, geometry, k-NN, a linear probe, retrieval."""
+    from ..embedding_scores import table
+    from ..embedding_suite import evaluate_models
+
+    scores = evaluate_models(
+        models,
+        suite if suite is not None else ([] if labelled or retrieval else ["sts"]),
+        labelled=labelled or (),
+        retrieval=retrieval or (),
+        pooling=pooling,
+        plot=plot,
+    )
+    if json:
+        import dataclasses
+
+        print_json({name: [dataclasses.asdict(score) for score in own] for name, own in scores.items()})
+        return
+    print(table(scores))
+    if plot:
+        print(f"\nplot: {plot}")
+
+
+# ---------------------------------------------------------------- what these share
+
+
+def _load(folder: Path) -> Model:
+    from ..model import Model
+
+    return Model.load(folder)
+
+
+def _kind(folder: Path) -> str:
+    """What kind of model a folder holds, without loading it."""
+    from ..model import read_facts
+
+    return str(read_facts(folder, None)["kind"])
+
+
+def _answers(examples: Examples, given: Any, labels: list[str]) -> Iterator[dict[str, Any]]:
+    """What a model says of each row: a score, or a label with the probabilities of all."""
+    from ..evaluation import softmax
+
+    chances = softmax(given) if labels else given
+    for row in range(len(examples)):
+        line: dict[str, Any] = {"text": examples.texts[row]}
+        if examples.pairs:
+            line["text2"] = examples.pairs[row]
+        if labels:
+            best = int(chances[row].argmax())
+            line |= {"label": labels[best], "probability": float(chances[row][best])}
+            line["probabilities"] = {label: float(p) for label, p in zip(labels, chances[row], strict=True)}
+        else:
+            line["score"] = float(given[row])
+        yield line
+
+
+def _evaluate_tasks(
+    folder: Path, data: str | None, part: str | None, task: str | None, set_: list[str] | None, json: bool
+) -> None:
+    """Score a model of several tasks: all of them on their own data, or one on the data given."""
+    import dataclasses
+
+    from ..multitask import MultiTaskModel, load_tasks
+
+    model = MultiTaskModel.load(folder)
+    if task is not None:
+        model.task(task)
+    if data is not None and task is None:
+        if len(model.tasks) > 1:
+            raise ConfigError(f"say which task the data are for with --task: {', '.join(model.tasks)}")
+        task = model.tasks[0]
+    tasks = {name: own for name, own in model.config.tasks.items() if task in (None, name)}
+    if data is not None and task is not None:
+        columns = dataclasses.asdict(chosen_columns(None, set_))
+        columns.pop("test")
+        tasks[task] = dataclasses.replace(tasks[task], data=data, leaks="keep", **columns)
+    elif set_:
+        raise ConfigError("--set names columns of the data given; without data there are none")
+    # rows that a run held out for validation are held out here again
+    config = dataclasses.replace(
+        model.config,
+        tasks=tasks,
+        schedule=dataclasses.replace(model.config.schedule, order=[], weights={}),
+        train=dataclasses.replace(
+            model.config.train, validation=0.0 if data else model.config.train.validation
+        ),
+    )
+    rows = {}
+    for name, own in load_tasks(config).items():
+        parts = {"test": own.test, "validation": own.validation, "train": own.train}
+        wanted = [part] if part else ["test", "validation", "train"]
+        found = next((parts[one] for one in wanted if parts.get(one) is not None), None)
+        if found is None:
+            raise DataError(
+                f"task {name} has no part {part}; it has {', '.join(k for k, v in parts.items() if v)}"
+            )
+        rows[name] = found
+    scores = model.evaluate(rows)
+    if json:
+        print_json(scores)
+        return
+    measures = {name: model.task(name).measure for name in rows}
+    print_tasks({part or "score": scores}, measures)
+
+
+def _texts(file: str, model: Model | None, changes: list[str] | None) -> Examples:
+    from ..data import Columns, from_python, lines_of, read_file
+
+    columns = chosen_columns(model, changes)
+    if file == "-":
+        if sys.stdin.isatty():
+            print("reading texts from the keyboard, a line each; end with Ctrl-D", file=sys.stderr)
+        stream = getattr(sys.stdin, "buffer", None)
+        lines = lines_of(stream.read() if stream else sys.stdin.read().encode(), "standard input")
+        if not lines:
+            raise DataError("standard input is empty: there is no text")
+        return from_python(lines, name="standard input", empty=columns.empty)
+    plain = Path(file).suffix in (".txt", "")
+    return read_file(file, Columns(empty=columns.empty) if plain else columns, target=None)
