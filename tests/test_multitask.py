@@ -376,11 +376,15 @@ def test_data_are_read_by_kind_and_held_out_where_there_is_no_validation_part(fi
 
 
 def test_rows_that_are_tested_on_are_not_trained_on(tmp_path):
-    train = write_csv(tmp_path / "a.csv", ["text", "text2", "label"],
-                      [("One two!", "three", "x"), ("three", "one  TWO", "y"), ("new", "row", "x"), ("other", "row", "y")])  # fmt: skip
-    test = write_csv(
-        tmp_path / "b.csv", ["text", "text2", "label"], [("Three", "one two", "x"), ("four", "five", "y")]
-    )
+    header = ["text", "text2", "label"]
+    rows = [
+        ("One two!", "three", "x"),
+        ("three", "one  TWO", "y"),
+        ("new", "row", "x"),
+        ("other", "row", "y"),
+    ]
+    train = write_csv(tmp_path / "a.csv", header, rows)
+    test = write_csv(tmp_path / "b.csv", header, [("Three", "one two", "x"), ("four", "five", "y")])
     told: list[str] = []
     task = {"kind": "pair_classify", "data": {"train": [train], "test": test}}
     config = MultiTaskConfig.from_dict({"tasks": {"pair": task}, "train": {"validation": 0.0}})

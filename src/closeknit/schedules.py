@@ -118,8 +118,8 @@ def _repeated(turns: list[str], epochs: int) -> Schedule:
 
 def _drawn(config: ScheduleConfig, batches: Mapping[str, int], epochs: int, seed: int) -> Schedule:
     names, total = list(batches), sum(batches.values())
-    sizes = np.array([batches[name] for name in names], dtype=np.float64)
-    weights = np.array([config.weights.get(name, 1.0) for name in names])
+    sizes = np.log([batches[name] for name in names])
+    weights = np.log([config.weights.get(name, 1.0) for name in names])
     known: dict[int, npt.NDArray[np.int64]] = {}
 
     def turns(number: int) -> tuple[str]:
@@ -129,7 +129,8 @@ def _drawn(config: ScheduleConfig, batches: Mapping[str, int], epochs: int, seed
             power = config.power
             if config.name == "annealed":
                 power = 1.0 - config.anneal * epoch / max(1, epochs - 1)
-            counts = shares(weights * sizes**power, total)
+            logs = weights + power * sizes  # a large power stays finite
+            counts = shares(np.exp(logs - logs.max()), total)
             order = np.random.default_rng((seed, _DRAWING, epoch)).permutation(total)
             known[epoch] = np.repeat(np.arange(len(names)), counts)[order]
         return (names[known[epoch][place]],)
@@ -144,7 +145,7 @@ def shares(weights: npt.NDArray[np.float64], total: int) -> npt.NDArray[np.int64
     wanted = weights / weights.sum() * total
     taken: npt.NDArray[np.int64] = np.maximum(np.floor(wanted).astype(np.int64), 1)
     while taken.sum() > total:  # places that went to the smallest come from the largest
-        taken[np.argmax(taken - wanted + (taken > 1) * total)] -= 1
+        taken[np.argmax(taken)] -= 1
     for place in np.argsort(-(wanted - taken), kind="stable")[: total - int(taken.sum())]:
         taken[place] += 1
     return taken

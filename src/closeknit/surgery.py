@@ -28,7 +28,7 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
     for i in range(tasks):
         for j in torch.randperm(tasks, generator=generator).tolist():
             along = mixed[i] @ products[j]  # <g_i', g_j>
-            if j != i and bool(along < 0):
+            if j != i and bool(along < 0) and bool(products[j, j] > 0):  # a tiny square may have become 0
                 mixed[i, j] -= along / products[j, j]
     combined: Tensor = mixed.sum(0).to(gradients) @ gradients
     return combined
@@ -53,19 +53,25 @@ class Apart:
     def __init__(self, parameters: Sequence[nn.Parameter], tasks: int) -> None:
         self.parameters = list(parameters)
         self.sizes = [parameter.numel() for parameter in self.parameters]
+        self.touched = [False] * len(self.parameters)  # whether any task has a gradient for it
         first = self.parameters[0]
         self.rows = torch.zeros(tasks, sum(self.sizes), dtype=first.dtype, device=first.device)
 
     def take(self, task: int) -> None:
         """Move the gradients that the parameters have now into a task's row."""
-        for place, parameter in zip(self.rows[task].split(self.sizes), self.parameters, strict=True):
+        for i, (place, parameter) in enumerate(
+            zip(self.rows[task].split(self.sizes), self.parameters, strict=True)
+        ):
             if parameter.grad is None:
                 place.zero_()
             else:
                 place.copy_(parameter.grad.flatten())
+                self.touched[i] = True
             parameter.grad = None
 
     def give(self, combined: Tensor) -> None:
-        """Let these (P,) be the gradients of the parameters."""
-        for piece, parameter in zip(combined.split(self.sizes), self.parameters, strict=True):
-            parameter.grad = piece.view_as(parameter)
+        """Let these (P,) be the gradients of the parameters; one that no task uses has none, and is not decayed either."""
+        for piece, parameter, touched in zip(
+            combined.split(self.sizes), self.parameters, self.touched, strict=True
+        ):
+            parameter.grad = piece.view_as(parameter) if touched else None
