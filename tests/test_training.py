@@ -205,6 +205,39 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(t
     assert again.training.number == 5
 
 
+@pytest.mark.parametrize("look_every", [3, 100])
+def test_a_late_look_finds_the_first_bad_update_and_none_after_it_applied(tiny, small, tmp_path, look_every):
+    whole = Fit(from_python(*small), config(tiny))
+    run(whole)
+    fit = Fit(from_python(*small), config(tiny, checkpoint_seconds=900.0), folder=tmp_path)
+    fit.training.look_every = look_every  # as on a GPU, where looking waits
+    objective = fit.training.tasks[0].objective.terms[0].objective
+    forward, kept, seen = objective.forward, None, 0
+    with pytest.raises(NotFinite, match="step 5: the loss became nan"):
+        for step in fit:
+            seen = step.number
+            if step.number == 4:
+                kept = weights(fit)
+                objective.forward = lambda *_: torch.tensor(float("nan"), requires_grad=True)
+            elif step.number == 5:
+                objective.forward = forward  # the updates after it would be good ones
+    assert seen >= 5 and fit.training.number == 4
+    assert same(weights(fit), kept)
+    again = Fit(from_python(*small), config(tiny), folder=tmp_path, resume=True)
+    run(again)
+    assert again.loop.history == whole.loop.history and same(weights(again), weights(whole))
+
+
+def test_a_step_has_its_numbers_whenever_they_are_read(tiny, small):
+    at_once = [
+        (step.loss, step.grad_norm, dict(step.terms)) for step in Fit(from_python(*small), config(tiny))
+    ]
+    later = [
+        (step.loss, step.grad_norm, dict(step.terms)) for step in list(Fit(from_python(*small), config(tiny)))
+    ]
+    assert at_once == later and len({loss for loss, _, _ in at_once}) == len(at_once)
+
+
 def test_a_run_that_diverges_says_so(tiny, small):
     with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
         run(Fit(from_python(*small), config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=10, warmup=0.0)))

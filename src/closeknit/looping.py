@@ -54,6 +54,8 @@ class Loop:
         self.history: list[dict[str, Any]] = []
         self.epoch_loss = 0.0
         self.task_losses: dict[str, list[float]] = {}  # sum and number of updates, since the last record
+        self.unread: list[Step] = []  # whose losses are in neither yet
+        self.saved = time.monotonic()  # when the last checkpoint was written
 
     @property
     def done(self) -> bool:
@@ -62,34 +64,35 @@ class Loop:
     def __iter__(self) -> Iterator[Step]:
         if self.resume:
             self._take_up()
-        saved = time.monotonic()
+        self.saved = time.monotonic()
         while not self.done:
             try:
-                step = next(iter(self.training))
+                step = self._next()
             except NotFinite as error:
                 if self.folder is None:
                     raise
                 self.save_state()
                 raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
-            self.epoch_loss += step.loss
-            for task, loss in step.losses.items():
-                total, updates = self.task_losses.get(task, (0.0, 0))
-                self.task_losses[task] = [total + loss, updates + 1]
-            if step.number % self.every == 0:
-                step = self._evaluate(step)
-            if (
-                self.folder is not None
-                and time.monotonic() - saved >= self.training.config.checkpoint_seconds
-            ):
-                self.save_state()
-                saved = time.monotonic()
             yield step
         if self.best is not None:
             self.training.learners.load_state_dict(self.best)
         self.training.learners.eval()
 
+    def _next(self) -> Step:
+        """One more update, with the evaluation and the checkpoint that are due after it."""
+        step = next(iter(self.training))
+        self.unread.append(step)
+        if step.number % self.every == 0:
+            step = self._evaluate(step)
+        waited = time.monotonic() - self.saved
+        if self.folder is not None and waited >= self.training.config.checkpoint_seconds:
+            self.save_state()
+            self.saved = time.monotonic()
+        return step
+
     def _evaluate(self, step: Step) -> Step:
         """Note the loss; score, keep the best state, and let others learn from it."""
+        self._read_losses()
         record: dict[str, Any] = {"epoch": step.epoch, "loss": self.epoch_loss / self.every}
         if len(self.training.tasks) > 1:
             record |= {f"loss/{task}": total / updates for task, (total, updates) in self.task_losses.items()}
@@ -107,6 +110,17 @@ class Loop:
         self.history.append(record)
         return step
 
+    def _read_losses(self) -> None:
+        """Add up what the updates since the last reading have lost."""
+        self.training.look()
+        for step in self.unread:
+            if step.number <= self.training.number:  # one that was not finite is as if it had not been
+                self.epoch_loss += step.loss
+                for task, loss in step.losses.items():
+                    total, updates = self.task_losses.get(task, (0.0, 0))
+                    self.task_losses[task] = [total + loss, updates + 1]
+        self.unread = []
+
     def keep(self, score: float) -> None:
         """Take the state as it is now for the best so far."""
         self.best_score, self.waited = score, 0
@@ -118,6 +132,7 @@ class Loop:
         if self.folder is None or not self.world.main:
             return
         tensors, facts = self.training.state()
+        self._read_losses()
         tensors |= {f"best/{key}": value for key, value in (self.best or {}).items()}
         facts |= {
             "best_score": self.best_score if self.best is not None else None,

@@ -60,14 +60,19 @@ def _bar(fit: Followed, label: str) -> Iterator[Step]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         line = bar.add_task(label, total=fit.steps, facts="")
-        begun, first = time.monotonic(), None
+        begun, first, told = time.monotonic(), None, 0.0
         scores: dict[str, float] = {}
         for step in fit:
             first = step.number - 1 if first is None else first
             scores = step.scores or scores
-            shown = Step(step.number, step.epoch, step.losses, scores=scores)
-            speed = (step.number - first) / max(time.monotonic() - begun, 1e-9)
-            bar.update(line, completed=step.number, facts=_facts(shown, speed))
+            now = time.monotonic()
+            if (
+                step.scores or now - told >= 0.2 or step.number == fit.steps
+            ):  # reading a loss waits for the device
+                shown = Step(step.number, step.epoch, step.losses, scores=scores)
+                speed = (step.number - first) / max(now - begun, 1e-9)
+                bar.update(line, completed=step.number, facts=_facts(shown, speed))
+                told = now
             yield step
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,21 +58,58 @@ class Task:
     weight: float = 1.0
 
 
+class Fetched:
+    """Numbers that stay on the device until one of them is read; then all come in one transfer."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._waiting: Tensor | None = torch.stack([tensor.detach().float() for tensor in tensors])
+        self._numbers: list[float] = []
+
+    def __getitem__(self, place: int) -> float:
+        if self._waiting is not None:
+            self._numbers, self._waiting = self._waiting.tolist(), None
+        return self._numbers[place]
+
+
+class Values(Mapping[str, float]):
+    """Some of the numbers of an update, by name: reading one waits for the device, having them does not."""
+
+    def __init__(self, fetched: Fetched, places: Mapping[str, int]) -> None:
+        self._fetched, self._places = fetched, dict(places)
+
+    def __getitem__(self, name: str) -> float:
+        return self._fetched[self._places[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
 @dataclass(frozen=True)
 class Step:
-    """What one update did. `losses` are the tasks' totals, `terms` their parts before weighting."""
+    """What one update did. `losses` are the tasks' totals, `terms` their parts before weighting.
+
+    On a GPU the numbers are fetched when they are read, so that a step that nobody looks at waits for nothing.
+    """
 
     number: int
     epoch: float
-    losses: dict[str, float]
-    terms: dict[str, float] = field(default_factory=dict)
-    grad_norm: float = 0.0
+    losses: Mapping[str, float]
+    terms: Mapping[str, float] = field(default_factory=dict)
+    sizes: Mapping[str, float] = field(default_factory=dict)  # of the gradient
     lr: float = 0.0
     scores: dict[str, float] = field(default_factory=dict)  # set by the caller that evaluated here
 
     @property
     def loss(self) -> float:
         return sum(self.losses.values())
+
+    @property
+    def grad_norm(self) -> float:
+        """The length of the gradient before it was clipped."""
+        return self.sizes.get("grad_norm", 0.0)
 
 
 Deal = Callable[[int, int, int], tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], bool]]

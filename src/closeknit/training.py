@@ -19,13 +19,15 @@ from .objectives.joint import View
 from .processes import World, average, average_gradients, gather, mix, seeded, this_world
 from .schedules import Schedule, together
 from .surgery import Apart, cosines
-from .tasks import Batch, Step, Task
+from .tasks import Batch, Fetched, Step, Task, Values
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
+
+LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
 Combine = Callable[[Tensor, torch.Generator], Tensor]
@@ -140,6 +142,12 @@ class Training:
         self.deterministic = config.deterministic and self.world.device.type == "cuda"
         self.precision = choose_precision(config.precision, self.world.device)
         self.scaler = torch.amp.GradScaler(self.world.device.type, enabled=self.precision == "fp16")
+        # Whether an update was not finite is noted on the device, which from then on applies none, and looked at now and
+        # then: each look waits for all that is queued.
+        self.stuck = torch.zeros((), device=self.world.device)
+        self.guarded = fused and not self.scaler.is_enabled()
+        self.look_every = LOOK_EVERY if self.guarded and self.world.device.type == "cuda" else 1
+        self.unseen: list[tuple[dict[str, int], Step]] = []  # batches taken before, and the step
 
     def __iter__(self) -> Iterator[Step]:
         while self.number < self.steps:
@@ -151,8 +159,8 @@ class Training:
             group["lr"] = rate * factor
         self.learners.train()  # the caller may have evaluated since the last step
         self.optimizer.zero_grad(set_to_none=True)
-        losses: dict[str, float] = {}
-        terms: dict[str, float] = {}
+        losses: dict[str, Tensor] = {}
+        terms: dict[str, Tensor] = {}
         names = self.schedule.turns(self.number)
         turn = [task for task in self.tasks if task.name in names]
         kept_apart = self.combine is not None and len(turn) > 1 and bool(self.shared)
@@ -169,12 +177,36 @@ class Training:
                 if apart is not None:
                     apart.take(row)
             self._combine(apart)
-            grad_norm = self._update(losses, turn)
+            norm = self._update(losses)
+        fetched = Fetched([*losses.values(), *terms.values(), norm])
+        start = len(losses)
+        step = Step(
+            self.number + 1,
+            (self.number + 1) / self.schedule.per_epoch,
+            Values(fetched, {name: i for i, name in enumerate(losses)}),
+            Values(fetched, {name: start + i for i, name in enumerate(terms)}),
+            Values(fetched, {"grad_norm": start + len(terms)}),
+            self.rates[0] * factor,
+        )
+        self.unseen.append((dict(self.taken), step))
         for task in turn:
             self.taken[task.name] += 1
         self.number += 1
-        epoch = self.number / self.schedule.per_epoch
-        return Step(self.number, epoch, losses, terms, grad_norm, self.rates[0] * factor)
+        if len(self.unseen) >= self.look_every or self.number == self.steps:
+            self.look()
+        return step
+
+    def look(self) -> None:
+        """Raise if an update since the last look was not finite; the run then stands before it."""
+        unseen, self.unseen = self.unseen, []
+        if not unseen or (self.guarded and not bool(self.stuck)):
+            return
+        for taken, step in unseen:
+            finite = all(math.isfinite(loss) for loss in step.losses.values())
+            if not finite or not (math.isfinite(step.grad_norm) or self.scaler.is_enabled()):
+                self.number, self.taken = step.number - 1, taken
+                self.stuck.zero_()
+                raise NotFinite(self._what_went_wrong(step))
 
     def _combine(self, apart: Apart | None) -> None:
         """Gradients as the update applies them: the mean over processes, and of tasks that were kept apart one."""
@@ -216,13 +248,13 @@ class Training:
             if i < j
         }
 
-    def _backward(self, task: Task) -> tuple[float, dict[str, float]]:
+    def _backward(self, task: Task) -> tuple[Tensor, dict[str, Tensor]]:
         """Gradients of one task's next batch, worked through in parts; the loss and its terms."""
         parts = self.config.accumulate
         pieces = [task.batch(self.taken[task.name], part, parts) for part in range(parts)]
         pieces = [piece for piece in pieces if len(piece.rows)]
         whole = sum(len(piece.rows) for piece in pieces)
-        total, values = 0.0, dict[str, float]()
+        total, values = torch.zeros((), device=self.world.device), dict[str, Tensor]()
         for batch in pieces:
             share = len(batch.rows) / whole
             try:
@@ -231,9 +263,9 @@ class Training:
                 if not is_out_of_memory(error):
                     raise
                 raise TrainingError(_memory_advice(self.config, batch)) from error
-            total += task.weight * share * loss.item()
+            total += task.weight * share * loss.detach()
             for name, value in own.items():
-                values[name] = values.get(name, 0.0) + share * value.item()
+                values[name] = values.get(name, 0.0) + share * value.detach()
         return total, values
 
     def _gradients(self, task: Task, batch: Batch, weight: float) -> tuple[Tensor, dict[str, Tensor]]:
@@ -287,18 +319,23 @@ class Training:
         loss, values = task.objective(gathered, self.number / self.steps)
         return loss, values
 
-    def _update(self, losses: dict[str, float], turn: Sequence[Task]) -> float:
+    def _update(self, losses: Mapping[str, Tensor]) -> Tensor:
+        """Apply the gradients, unless something is not finite; their length before clipping."""
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True).item()
-        finite = all(math.isfinite(loss) for loss in losses.values())
-        if not finite or not (math.isfinite(norm) or self.scaler.is_enabled()):
-            raise NotFinite(self._what_went_wrong(losses, norm, turn))
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True)
+        total = torch.stack(list(losses.values())).sum()
+        if self.guarded:
+            self.stuck.copy_(torch.maximum(self.stuck, (~torch.isfinite(total + norm)).float()))
+            self.optimizer.found_inf = self.stuck  # type: ignore[attr-defined]  # where it is 1 the fused update leaves all as it is
+            self.optimizer.step()
+        elif bool(torch.isfinite(total)) and (self.scaler.is_enabled() or bool(torch.isfinite(norm))):
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         return norm
 
-    def _what_went_wrong(self, losses: dict[str, float], norm: float, turn: Sequence[Task]) -> str:
-        bad = [task for task in turn if not math.isfinite(losses[task.name])] or list(turn)
+    def _what_went_wrong(self, step: Step) -> str:
+        losses, turn = step.losses, [task for task in self.tasks if task.name in step.losses]
+        bad = [task for task in turn if not math.isfinite(losses[task.name])] or turn
         task = bad[0]
         rows = task.batch(self.taken[task.name], 0, 1).rows
         shown = ", ".join(str(row + 1) for row in sorted(rows)[:8]) + (" …" if len(rows) > 8 else "")
@@ -316,6 +353,7 @@ class Training:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """(tensors, facts): the weights, the optimizer's moments and where the run stands."""
+        self.look()
         tensors = {f"learners/{key}": value for key, value in self.learners.state_dict().items()}
         for index, parameter in enumerate(self.parameters):
             for key, value in self.optimizer.state.get(parameter, {}).items():
