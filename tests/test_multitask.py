@@ -28,6 +28,7 @@ from closeknit.multitask import (
     recipes,
 )
 from closeknit.multitask.fit import pretraining_sentences
+from closeknit.sentence_model import load_sentence_model
 from closeknit.sentences import judged_sentences, sentences_from
 
 KINDS = {"topic": "classify", "same": "pair_classify", "alike": "pair_score"}
@@ -235,6 +236,9 @@ def test_other_encoders(tiny, parts, encoder, tmp_path):
     again = MultiTaskModel.load(tmp_path / "model")
     for task, own in parts.items():
         assert np.allclose(model.predict(task, own.train), again.predict(task, own.train), atol=1e-5)
+    texts = parts["topic"].train.texts
+    vectors = load_sentence_model(tmp_path / "model").encode(texts)
+    assert np.allclose(vectors, MultiTask.load(tmp_path / "model").encode(texts), atol=1e-5)
 
 
 def test_one_task_alone_is_the_same_code(tiny, parts):
@@ -313,8 +317,6 @@ def test_a_saved_model_answers_the_same(saved, parts):
 
 def test_other_libraries_open_the_folder_with_the_same_vectors(saved, parts):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    from closeknit.sentence_model import load_sentence_model
-
     _, folder = saved
     texts = parts["topic"].train.texts[:5]
     ours = MultiTask.load(folder).encode(texts)

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .data import Columns
+from .data import Columns, Examples
+from .encoder import Encoder, load_encoder
 from .errors import ConfigError, did_you_mean
 from .objectives import objective_options
+from .tokens import Tokeniser
 from .training import TrainConfig
 
 
@@ -52,6 +54,18 @@ class EncoderConfig:
             raise ConfigError(
                 "encoder.frozen leaves pretrained weights as they are; not with textcnn or lora_rank"
             )
+
+    def load(self, vocabulary: Examples | None = None) -> tuple[Encoder, Tokeniser]:
+        """The encoder that is meant, and its tokeniser; `vocabulary` gives TextCNN the texts its words come from."""
+        return load_encoder(
+            self.name,
+            pooling=self.pooling,
+            max_length=self.max_length,
+            dropout=self.dropout,
+            lora_rank=self.lora_rank,
+            frozen=self.frozen,
+            vocabulary=vocabulary,
+        )
 
 
 @dataclass(frozen=True)

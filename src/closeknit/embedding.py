@@ -15,7 +15,7 @@ from torch import nn
 
 from .data import Examples
 from .embedding_scores import ScoredPairs, geometry_scores, sts_scores
-from .encoder import load_encoder, load_language_head
+from .encoder import load_language_head
 from .errors import ConfigError, DataError
 from .heads import LanguageHead
 from .looping import Loop
@@ -62,14 +62,7 @@ class EmbeddingFit:
         if validation is None and options.patience:
             raise ConfigError("train.patience needs scored pairs to validate on")
         with seeded(self.world, options.seed, _ENCODER):
-            encoder, tokeniser = load_encoder(
-                config.encoder.name,
-                pooling=config.encoder.pooling,
-                max_length=config.encoder.max_length,
-                dropout=config.encoder.dropout,
-                lora_rank=config.encoder.lora_rank,
-                frozen=config.encoder.frozen,
-            )
+            encoder, tokeniser = config.encoder.load()
         self.model = SentenceModel(encoder, tokeniser, config)
         self.use = method.head_use(encoder.pooling, paired=columns > 1)
         if self.use != "none" and encoder.pooling == "own":

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .config import EncoderConfig, RunConfig
 from .data import Examples, check_classes, split
-from .encoder import Encoder, load_encoder
+from .encoder import Encoder
 from .errors import ConfigError
 from .evaluation import outputs
 from .heads import NearestCentroid, NearestRows, build_heads
@@ -186,23 +186,11 @@ class Stock:
         tokens = config.name, config.max_length
         if (config, seed) not in self._encoders:  # seeds differ where an encoder has weights to draw
             with seeded(world, seed, _ENCODER):
-                encoder, tokeniser = _load_encoder(config, None)
+                encoder, tokeniser = config.load()
             self._encoders = {(config, seed): encoder}
             if tokens not in self._tokenisers:
                 self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.examples)
         return copy.deepcopy(self._encoders[config, seed]), self._tokenisers[tokens]
-
-
-def _load_encoder(config: EncoderConfig, vocabulary: Examples | None) -> tuple[Encoder, Tokeniser]:
-    return load_encoder(
-        config.name,
-        pooling=config.pooling,
-        max_length=config.max_length,
-        dropout=config.dropout,
-        lora_rank=config.lora_rank,
-        frozen=config.frozen,
-        vocabulary=vocabulary,
-    )
 
 
 def new_model(
@@ -220,7 +208,7 @@ def new_model(
         encoder, tokeniser = stock.take(config.encoder, seed, world)
     else:
         with seeded(world, seed, _ENCODER):
-            encoder, tokeniser = _load_encoder(config.encoder, examples)
+            encoder, tokeniser = config.encoder.load(examples)
     with seeded(world, seed, _OBJECTIVE):
         objective = build_objective(
             config.objective.name,

@@ -10,7 +10,7 @@ import contextlib
 import copy
 import platform
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -87,18 +87,7 @@ class Model:
         save_folder(Path(folder), self._write)
 
     def _write(self, folder: Path) -> None:
-        trunk = merged_trunk(self.encoder)
-        encoder: dict[str, Any] = {
-            "name": self.encoder.name,
-            "model_type": self.encoder.model_type,
-            "pooling": self.encoder.pooling,
-        }
-        if self.encoder.model_type == "textcnn":
-            encoder["textcnn"] = self.encoder.config.to_dict()
-            write_tensors(folder / WEIGHTS, trunk.state_dict())
-        else:
-            _write_transformers(folder, self, trunk)
-            write_sentence_transformers(folder, self.encoder, trunk, self.config.encoder.max_length)
+        write_encoder(folder, self.encoder, self.config.encoder.max_length, classifier=self)
         self.tokeniser.save(folder)
         write_tensors(folder / HEADS, self.heads.state_dict())
         if self.objective:
@@ -113,7 +102,7 @@ class Model:
             "label_type": self.label_type,
             "paired": self.paired,
             "heads": {name: _head_facts(head) for name, head in self.heads.items()},
-            "encoder": encoder,
+            "encoder": encoder_facts(self.encoder),
             "run": self.config.to_dict(),
             "versions": versions(),
             "files": file_sizes(folder),
@@ -133,7 +122,7 @@ class Model:
         """The model of a folder; says what is wrong with one that is damaged or does not fit together."""
         folder = Path(folder)
         facts = read_facts(folder)
-        try:
+        with damage_explained(folder):
             labels, kind, paired, label_type = (
                 facts["labels"],
                 facts["encoder"],
@@ -145,10 +134,6 @@ class Model:
             config = RunConfig.from_dict(facts["run"])
             encoder, tokeniser = load_saved_encoder(folder, kind, config.encoder.max_length)
             heads = _build_heads(encoder, len(labels), facts["heads"])
-        except ConfigError as error:
-            raise ModelError(f"{folder / MAIN}: {error}") from None
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
         fill(heads, read_tensors(folder / HEADS), folder / HEADS)
         objective = read_tensors(folder / OBJECTIVE) if (folder / OBJECTIVE).exists() else {}
         metrics = read_json(folder / METRICS)
@@ -309,6 +294,17 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
     return facts
 
 
+@contextlib.contextmanager
+def damage_explained(folder: Path) -> Iterator[None]:
+    """What cannot be built from the facts of a folder, as one sentence."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        raise ModelError(f"{folder / MAIN}: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
+
+
 def load_saved_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[Encoder, Tokeniser]:
     if kind["model_type"] == "textcnn":
         cnn = TextCNN.from_dict(kind["textcnn"])
@@ -378,6 +374,37 @@ def sequence_classifier(model: Model) -> str | None:
     return str(known[type(encoder.config)].__name__) if same else None
 
 
+def encoder_facts(encoder: Encoder) -> dict[str, Any]:
+    """What is needed to build an encoder again, beside its tensors."""
+    facts = {"name": encoder.name, "model_type": encoder.model_type, "pooling": encoder.pooling}
+    return facts | ({"textcnn": encoder.config.to_dict()} if encoder.model_type == "textcnn" else {})
+
+
+def write_encoder(
+    folder: Path,
+    encoder: Encoder,
+    max_length: int,
+    *,
+    classifier: Model | None = None,
+    dense: nn.Module | None = None,
+) -> None:
+    """The weights as other libraries read them: as a sequence classifier where it is one, else as a bare encoder.
+
+    `dense` is a last layer with tanh, for sentence-transformers.
+    """
+    trunk = merged_trunk(encoder)
+    if encoder.model_type == "textcnn":
+        write_tensors(folder / WEIGHTS, trunk.state_dict())
+        return
+    if classifier is not None:
+        _write_transformers(folder, classifier, trunk)
+    else:
+        config = copy.deepcopy(trunk.config)
+        config.architectures = [type(trunk).__name__]
+        _write_trunk(folder, config, dict(trunk.state_dict()))
+    _write_sentence_transformers(folder, encoder, trunk, max_length, dense)
+
+
 def _write_transformers(folder: Path, model: Model, trunk: Any) -> None:
     config = copy.deepcopy(trunk.config)
     tensors = {key: value for key, value in trunk.state_dict().items()}
@@ -398,10 +425,10 @@ def _write_transformers(folder: Path, model: Model, trunk: Any) -> None:
             config.classifier_pooling = "cls"
         tensors = {f"{trunk.base_model_prefix}.{key}": value for key, value in tensors.items()}
         tensors |= _head_tensors(model)
-    write_trunk(folder, config, tensors)
+    _write_trunk(folder, config, tensors)
 
 
-def write_trunk(folder: Path, config: Any, tensors: dict[str, Tensor]) -> None:
+def _write_trunk(folder: Path, config: Any, tensors: dict[str, Tensor]) -> None:
     """A configuration and its weights, as transformers reads them."""
     config.dtype = "float32"
     config.save_pretrained(folder)
@@ -420,7 +447,7 @@ def _head_tensors(model: Model) -> dict[str, Tensor]:
     }
 
 
-def write_sentence_transformers(
+def _write_sentence_transformers(
     folder: Path, encoder: Encoder, trunk: Any, max_length: int, dense: nn.Module | None = None
 ) -> None:
     """What sentence-transformers needs to make the same vectors; `dense` is a last layer with tanh."""

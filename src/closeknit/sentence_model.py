@@ -5,7 +5,6 @@ The folder opens in `SentenceTransformer(path)` with the same vectors, and in tr
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +17,8 @@ from torch import Tensor, nn
 from .card import sentence_card
 from .checkpoint import read_json, read_tensors, write_json, write_tensors
 from .config import EncoderConfig, build_table, to_toml
-from .encoder import Encoder, load_encoder, merged_trunk
-from .errors import ConfigError, ModelError, did_you_mean
+from .encoder import Encoder, load_encoder
+from .errors import ConfigError, did_you_mean
 from .evaluation import Floats, encode_texts
 from .model import (
     FORMAT,
@@ -27,14 +26,16 @@ from .model import (
     MAIN,
     METRICS,
     RUN,
+    damage_explained,
+    encoder_facts,
     existing_device,
     file_sizes,
+    fill,
     load_saved_encoder,
     read_facts,
     save_folder,
     versions,
-    write_sentence_transformers,
-    write_trunk,
+    write_encoder,
 )
 from .progress import progress_bar
 from .tokens import PretrainedTokeniser, Tokeniser
@@ -231,12 +232,8 @@ class SentenceModel:
         save_folder(Path(folder), self._write)
 
     def _write(self, folder: Path) -> None:
-        trunk = merged_trunk(self.encoder)
-        config = copy.deepcopy(trunk.config)
-        config.architectures = [type(trunk).__name__]
-        write_trunk(folder, config, dict(trunk.state_dict()))
         last = self.dense.linear if self.dense is not None else None
-        write_sentence_transformers(folder, self.encoder, trunk, self.config.encoder.max_length, last)
+        write_encoder(folder, self.encoder, self.config.encoder.max_length, dense=last)
         self.tokeniser.save(folder)
         if self.dense is not None:
             write_tensors(folder / HEADS, self.dense.state_dict())
@@ -246,11 +243,7 @@ class SentenceModel:
             "format": FORMAT,
             "kind": "sentence_encoder",
             "dense": self.dense is not None,
-            "encoder": {
-                "name": self.encoder.name,
-                "model_type": self.encoder.model_type,
-                "pooling": self.encoder.pooling,
-            },
+            "encoder": encoder_facts(self.encoder),
             "run": self.config.to_dict(),
             "versions": versions(),
             "files": file_sizes(folder),
@@ -262,19 +255,12 @@ class SentenceModel:
     def load(cls, folder: str | Path, *, device: str | None = None) -> SentenceModel:
         folder = Path(folder)
         facts = read_facts(folder, "sentence_encoder")
-        try:
+        with damage_explained(folder):
             config = EmbeddingConfig.from_dict(facts["run"])
             encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], config.encoder.max_length)
             dense = Dense(encoder.dim) if facts["dense"] else None
-        except ConfigError as error:
-            raise ModelError(f"{folder / MAIN}: {error}") from None
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
         if dense is not None:
-            try:
-                dense.load_state_dict(read_tensors(folder / HEADS))
-            except RuntimeError:
-                raise ModelError(f"{folder / HEADS}: the weights do not match the configuration") from None
+            fill(dense, read_tensors(folder / HEADS), folder / HEADS)
         return cls(encoder, tokeniser, config, dense, read_json(folder / METRICS)).to(existing_device(device))
 
 
@@ -299,17 +285,17 @@ def is_sentence_encoder(name: str | None) -> bool:
 
 
 def _shared_layer(folder: Path, encoder: Encoder) -> Dense | None:
-    """The layer that all tasks of a model share, where it is part of the vector."""
+    """The layer that all tasks of a model share, where they share one."""
     tensors = read_tensors(folder / HEADS)
-    if "top.linear.weight" not in tensors or encoder.pooling == "own":
+    if "top.linear.weight" not in tensors:
         return None
     dense = Dense(encoder.dim)
     dense.linear.load_state_dict({key: tensors[f"top.linear.{key}"] for key in ("weight", "bias")})
-    return dense.to(next(encoder.parameters()).device).eval()
+    return dense
 
 
 def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> SentenceModel:
-    """A model folder of Closeknit (of either kind), or any encoder by name or folder, mean-pooled unless told otherwise."""
+    """A model folder of Closeknit (of any kind), or any encoder by name or folder, mean-pooled unless told otherwise."""
     if (Path(source) / MAIN).exists():
         facts = read_facts(Path(source), None)
         if facts["kind"] == "sentence_encoder":
@@ -317,12 +303,12 @@ def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> Se
             if pooling is not None and pooling != model.encoder.pooling:
                 model.encoder, model.dense = Encoder(model.encoder.trunk, pooling, model.encoder.name), None
             return model
-        own = pooling is None or pooling == facts["encoder"]["pooling"]
-        pooling = pooling or facts["encoder"]["pooling"]
         length = facts["run"]["encoder"]["max_length"]
-        model = SentenceModel.untrained(str(source), pooling=pooling, max_length=length)
-        if own and facts["kind"] == "multi_task":
-            model.dense = _shared_layer(Path(source), model.encoder)
-        return model
+        encoder, tokeniser = load_saved_encoder(Path(source), facts["encoder"], length)
+        shared = _shared_layer(Path(source), encoder) if facts["kind"] == "multi_task" else None
+        if pooling is not None and pooling != encoder.pooling:
+            encoder, shared = Encoder(encoder.trunk, pooling, encoder.name), None
+        config = EmbeddingConfig(EncoderConfig(str(source), encoder.pooling, length))
+        return SentenceModel(encoder, tokeniser, config, shared).to(existing_device(None))
     name = None if str(source) == "default" else str(source)
     return SentenceModel.untrained(name, pooling=pooling or "mean")

@@ -15,7 +15,7 @@ from torch import nn
 
 from ..data import Examples
 from ..embedding import EmbeddingFit
-from ..encoder import Encoder, load_encoder
+from ..encoder import Encoder
 from ..errors import ConfigError
 from ..heads import Projection, Weighting
 from ..looping import Loop
@@ -129,15 +129,7 @@ class MultiTaskFit:
             for text in column
         ]
         with seeded(self.world, self.config.train.seed, _ENCODER):
-            return load_encoder(
-                config.name,
-                pooling=config.pooling,
-                max_length=config.max_length,
-                dropout=config.dropout,
-                lora_rank=config.lora_rank,
-                frozen=config.frozen,
-                vocabulary=Examples(texts),
-            )
+            return config.load(Examples(texts))
 
     def _task(self, name: str) -> Task:
         settings, examples, options = self.config.tasks[name], self.data[name].train, self.config.train

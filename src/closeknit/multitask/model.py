@@ -6,7 +6,6 @@ pickled.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ from ..card import multitask_card
 from ..checkpoint import read_json, read_tensors, write_json, write_tensors
 from ..config import to_toml
 from ..data import Examples
-from ..encoder import Encoder, merged_trunk
-from ..errors import ConfigError, DataError, ModelError, did_you_mean
+from ..encoder import Encoder
+from ..errors import ConfigError, did_you_mean
 from ..evaluation import Floats, outputs, softmax
 from ..metrics import classification_scores, pearson, spearman
 from ..mistakes import Mistake, class_mistakes, score_mistakes, write_mistakes
@@ -31,7 +30,8 @@ from ..model import (
     MAIN,
     METRICS,
     RUN,
-    WEIGHTS,
+    damage_explained,
+    encoder_facts,
     existing_device,
     file_sizes,
     fill,
@@ -40,8 +40,7 @@ from ..model import (
     read_facts,
     save_folder,
     versions,
-    write_sentence_transformers,
-    write_trunk,
+    write_encoder,
 )
 from ..tokens import Tokeniser, Tokens, stacked
 from .config import MultiTaskConfig, TaskConfig
@@ -191,23 +190,11 @@ class MultiTaskModel:
         save_folder(Path(folder), self._write)
 
     def _write(self, folder: Path) -> None:
-        trunk, top = merged_trunk(self.encoder), self.encoder.top
+        top = self.encoder.top
         assert isinstance(top, Top)
-        kind: dict[str, Any] = {
-            "name": self.encoder.name,
-            "model_type": self.encoder.model_type,
-            "pooling": self.encoder.pooling,
-        }
-        if self.encoder.model_type == "textcnn":
-            kind["textcnn"] = self.encoder.config.to_dict()
-            write_tensors(folder / WEIGHTS, trunk.state_dict())
-        else:
-            config = copy.deepcopy(trunk.config)
-            config.architectures = [type(trunk).__name__]
-            write_trunk(folder, config, dict(trunk.state_dict()))
-            # two dense layers have no place there: with the encoder's own pooler, the shared one is left out
-            dense = None if self.encoder.pooling == "own" else top.linear
-            write_sentence_transformers(folder, self.encoder, trunk, self.config.encoder.max_length, dense)
+        # two dense layers have no place in sentence-transformers: with the encoder's own pooler, the shared one is left out
+        dense = None if self.encoder.pooling == "own" else top.linear
+        write_encoder(folder, self.encoder, self.config.encoder.max_length, dense=dense)
         self.tokeniser.save(folder)
         tensors = {f"top.{key}": value for key, value in top.state_dict().items()}
         write_tensors(
@@ -224,7 +211,7 @@ class MultiTaskModel:
             "format": FORMAT,
             "kind": "multi_task",
             "answers": {name: asdict(own) for name, own in self.answers.items()},
-            "encoder": kind,
+            "encoder": encoder_facts(self.encoder),
             "run": self.config.to_dict(),
             "versions": versions(),
             "files": file_sizes(folder),
@@ -237,15 +224,11 @@ class MultiTaskModel:
         """The model of a folder; says what is wrong with one that is damaged or does not fit together."""
         folder = Path(folder)
         facts = read_facts(folder, "multi_task")
-        try:
+        with damage_explained(folder):
             config = MultiTaskConfig.from_dict(facts["run"])
             answers = {name: Answers(**facts["answers"][name]) for name in config.tasks}
             encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], config.encoder.max_length)
             heads = build_top_and_heads(encoder, config, answers)
-        except (ConfigError, DataError) as error:
-            raise ModelError(f"{folder / MAIN}: {error}") from None
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
         both = nn.ModuleDict({"top": encoder.top, "heads": heads})
         fill(both, read_tensors(folder / HEADS), folder / HEADS)
         model = cls(encoder, heads, tokeniser, answers, config, read_json(folder / METRICS))
