@@ -411,9 +411,11 @@ def test_several_files_make_one_part_and_may_lie_in_the_data_folder(tmp_path, mo
 def test_rows_and_scale_take_fewer(files, rows):
     own = load_tasks(with_data(files, same={"rows": 10}, validation=0.0))
     assert len(own["same"].train) == 10 and len(own["alike"].train) == len(rows["alike"][0])
-    scaled = load_tasks(with_data(files, validation=0.0), scale=0.5)
+    held = load_tasks(with_data(files, same={"rows": 10}, validation=0.2))["same"]
+    assert len(held.train) == 10 and len(held.validation) == round(0.2 * len(rows["same"][0]))
+    scaled = load_tasks(with_data(files, validation=0.0).scaled(0.5))
     assert len(scaled["alike"].train) == round(0.5 * len(rows["alike"][0]))
-    least = load_tasks(with_data(files, validation=0.0), scale=0.001)
+    least = load_tasks(with_data(files, validation=0.0).scaled(0.001))
     assert len(least["alike"].train) == 16
 
 
@@ -421,7 +423,14 @@ def test_missing_scores_are_named_or_dropped(tmp_path):
     file = write_csv(
         tmp_path / "s.csv",
         ["text", "text2", "score"],
-        [("a", "b", "1"), ("c", "d", ""), ("e", "f", "nan"), ("g", "h", "3")],
+        [
+            ("a", "b", "1"),
+            ("c", "d", ""),
+            ("e", "f", "nan"),
+            ("g", "h", "3"),
+            ("i", "j", "2"),
+            ("k", "l", "0"),
+        ],
     )
     with pytest.raises(DataError, match=r"task sts: .*rows 2, 3.*tasks\.sts\.empty=drop"):
         load_tasks(MultiTaskConfig.from_dict({"tasks": {"sts": {"kind": "pair_score", "data": file}}}))
@@ -431,7 +440,7 @@ def test_missing_scores_are_named_or_dropped(tmp_path):
             "train": {"validation": 0.0},
         }
     )
-    assert load_tasks(config)["sts"].train.scores == [1.0, 3.0]
+    assert load_tasks(config)["sts"].train.scores == [1.0, 3.0, 2.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -440,7 +449,8 @@ def test_missing_scores_are_named_or_dropped(tmp_path):
         ("same", {"data": "topic"}, "single texts; pair_classify needs pairs"),
         ("alike", {"data": "same"}, "no column score.*tasks.alike.score=COLUMN"),
         ("topic", {"data": "nowhere.csv"}, "task topic: nowhere.csv does not exist"),
-        ("topic", {"data": {"trian": "x.csv"}}, "did you mean train"),
+        ("topic", {"data": "same"}, "holds pairs of texts; a task of the kind classify"),
+        ("topic", {"data": {"trian": "x.csv"}}, "task topic: .*did you mean train"),
         ("topic", {"data": 3}, "give a name, or a table"),
         ("topic", {"data": ""}, "tasks.topic.data is not given"),
         ("topic", {"label": "nolabel"}, "no column nolabel"),
@@ -455,10 +465,10 @@ def test_data_that_do_not_fit_are_refused_with_the_task_named(files, name, chang
 
 
 def test_one_class_or_one_score_is_refused(tmp_path):
-    file = write_csv(tmp_path / "one.csv", ["text", "label"], [("a", "x"), ("b", "x")])
+    file = write_csv(tmp_path / "one.csv", ["text", "label"], [(text, "x") for text in "abcd"])
     with pytest.raises(DataError, match="one class only"):
         load_tasks(MultiTaskConfig.from_dict({"tasks": {"t": {"data": file}}, "train": {"validation": 0.0}}))
-    file = write_csv(tmp_path / "flat.csv", ["text", "text2", "score"], [("a", "b", 2), ("c", "d", 2)])
+    file = write_csv(tmp_path / "flat.csv", ["text", "text2", "score"], [(text, "b", 2) for text in "cdef"])
     with pytest.raises(DataError, match="all scores are 2"):
         load_tasks(MultiTaskConfig.from_dict(
             {"tasks": {"t": {"data": file, "kind": "pair_score"}}, "train": {"validation": 0.0}}))  # fmt: skip
@@ -531,6 +541,8 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         "exp14", ["tasks.sts.weight=2", "train.lr=3e-5", 'tasks.qqp.data={train = ["a.csv"]}']
     )
     assert config.tasks["sts"].weight == 2 and config.train.lr == 3e-5
+    weighed = read_multitask("exp14", ["schedule.weights.sts=3"])
+    assert weighed.schedule.weights == {"qqp": 2.0, "sts": 3}
     assert config.tasks["qqp"].data == {"train": ["a.csv"]}
     scaled = config.scaled(0.1)
     assert scaled.train.epochs == 1 and read_multitask("exp01").scaled(0.5).train.epochs == 5
@@ -543,16 +555,22 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["tasks.sts.wieght=2"], "unknown setting tasks.sts.wieght; did you mean weight"),
         (["tasks.sts.weight=big"], "tasks.sts.weight is \"big\"; it must be a number"),
         (["tasks.sts.weight=0"], "tasks.sts: weight is 0"),
-        (["tasks.sts.head=pared"], "tasks.sts: head is pared; did you mean paired"),
-        (["tasks.sst.head=paired"], "tasks.sst: head is paired; known: linear for classify"),
-        (["tasks.sts.metric=accuracy"], "metric is accuracy; known: pearson, spearman for pair_score"),
+        (["tasks.sts.head=pared"], "tasks.sts: head is pared for pair_score; did you mean paired"),
+        (["tasks.sst.head=paired"], "tasks.sst: head is paired for classify; known: linear"),
+        (["tasks.sts.metric=accuracy"], "metric is accuracy for pair_score; known: pearson, spearman"),
+        (["tasks.sts.empty=drp"], 'tasks.sts: empty is "drp"'),
+        (["tasks.sst.options={temprature = 1}"], "tasks.sst: unknown setting options.temprature"),
         (["tasks.sts.kind=score"], "kind is score"),
         (["tasks.sts=2"], "tasks.NAME.setting=value"),
         (["tasks.qqp.objective=triple_entropy"], "objective and options are for tasks that classify"),
         (["tasks.sst.objective=tripel_entropy"], "did you mean triple_entropy"),
         (["schedule.name=randm"], "did you mean random"),
-        (["schedule.order=[\"sst\", \"nli\"]"], "schedule.order names nli, which is no task"),
-        (["schedule.surgery=pcgrad"], "set schedule.name to \"together\""),
+        (["schedule.order=[\"sst\"]"], "schedule.order is for sequential and round_robin, not for random"),
+        (["schedule.name=together"], "schedule.weights is for random and annealed, not for together"),
+        (["schedule.anneal=7"], "schedule.anneal from 0 to 1"),
+        (["schedule.weights.nli=3"], "schedule.weights names nli, which is no task"),
+        (["schedule.name=sequential", "schedule.weights={}", "schedule.order=[\"nli\"]"], "order names nli, which is no task"),
+        (["schedule.surgery=pcgrad", "schedule.weights={}"], "set schedule.name to \"together\""),
         (["shared.dropout=1.5"], "shared.dropout is 1.5"),
         (["train.chunk_size=8"], "use train.accumulate"),
         (["train.positives=2"], "train.positives is for one task"),
@@ -629,7 +647,8 @@ def test_the_estimator_learns_from_sentences_first(tiny, rows, small):
         ({"t": ["a", "b", "c"]}, "not two lists"),
         ({"t": (["a", "b"], [0.5, 1.5])}, "fractional number"),
         ({"t": ([("a", "b"), ("c", "d")], [0.5, "high"])}, "not a number"),
-        ({"t": ([("a", "b"), ("c", "d")], [0.5, float("nan")])}, "not finite"),
+        ({"t": ([("a", "b"), ("c", "d")], [0.5, float("nan")])}, "row 2 is nan, not finite"),
+        ({"t": ([("a", "b")], [1.5])}, "1 rows to train on; that is too few"),
     ],
 )
 def test_the_estimator_refuses_what_it_cannot_learn_from(tiny, data, words):
@@ -640,6 +659,8 @@ def test_the_estimator_refuses_what_it_cannot_learn_from(tiny, data, words):
 def test_the_estimator_refuses_names_it_has_no_data_for(tiny, rows):
     with pytest.raises(DataError, match="no data for the task topics"):
         MultiTask({"topics": {}}, encoder=tiny()).fit(rows)
+    with pytest.raises(DataError, match="the validation part is a dictionary"):
+        MultiTask(encoder=tiny()).fit(rows, rows["topic"])
     with pytest.raises(DataError, match="names tpic, which is no task; did you mean topic"):
         MultiTask(encoder=tiny()).fit(rows, {"tpic": rows["topic"]})
 
@@ -698,7 +719,11 @@ def test_the_command_trains_scores_predicts_and_reports(study, files, tmp_path, 
         (("predict", out, files["topic"]), "say which with --task: topic, same, alike"),
         (("predict", out, files["topic"], "--task", "topc"), "no task topc; did you mean topic"),
         (("predict", out, files["topic"], "--task", "same"), "single texts; pair_classify needs pairs"),
+        (("predict", out, "-", "--task", "same"), "pairs, which need a table"),
         (("evaluate", out, files["topic"]), "say which task the data are for"),
+        (("train", files["topic"], "--config", study), "train them with closeknit multitask"),
+        (("multitask", study.parent), "is a folder; name a study file"),
+        (("embeddings", files["alike"], "--out", tmp_path / "e"), "a column score"),
         (("multitask", study, "--out", out), "exists already"),
         (("multitask", study, "--out", out, "--resume", "--epochs", "3"), "train.epochs was 2 and is 3"),
         (("multitask", study, "--data", "topic"), "write it as TASK=SOURCE"),
@@ -709,6 +734,83 @@ def test_the_command_trains_scores_predicts_and_reports(study, files, tmp_path, 
         assert "Traceback" not in refused.stderr
     again = closeknit("multitask", study, "--out", out, "--resume", "--alone")
     assert again.returncode == 0 and "finished already" in again.stderr
+    train = closeknit("evaluate", out, "--part", "train").stdout
+    assert train.splitlines()[1].endswith("train") and "average" in train
+    one_class = write_csv(
+        tmp_path / "lost.csv", ["text", "label"], [("card lost", "lost"), ("lost it", "lost")]
+    )
+    assert closeknit("evaluate", out, one_class, "--task", "topic", "--json").returncode == 0
     vectors = closeknit("embed", out, files["topic"], "--out", tmp_path / "v.npy", "--set", "data.text2=none")
     assert vectors.returncode == 0, vectors.stderr
     assert np.load(tmp_path / "v.npy").shape == (18, 32)
+
+
+def test_files_are_found_beside_the_study_and_singles_join_a_finished_run(study, tmp_path, monkeypatch):
+    text = study.read_text()
+    for name in KINDS:
+        text = text.replace(str(tmp_path / f"{name}.csv"), f"{name}.csv")
+    study.write_text(text)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    done = closeknit("multitask", "../study.toml", "--out", "model", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    assert closeknit("evaluate", "elsewhere/model").returncode == 0
+    refused = closeknit(
+        "multitask", study, "--out", "elsewhere/model", "--resume", "--alone", "--epochs", "2"
+    )
+    assert refused.returncode == 2 and "train.epochs was 1 and is 2" in refused.stderr
+    assert not (tmp_path / "elsewhere" / "model" / "alone").exists()
+    later = closeknit("multitask", study, "--out", "elsewhere/model", "--epochs", "1", "--resume", "--alone")
+    assert later.returncode == 0 and "validation alone" in later.stdout, later.stderr
+    model = MultiTaskModel.load("elsewhere/model")
+    assert set(model.metrics["alone"]) == set(KINDS)
+    again = closeknit("multitask", study, "--out", "elsewhere/model", "--epochs", "1", "--overwrite")
+    assert again.returncode == 0 and not (tmp_path / "elsewhere" / "model" / "alone").exists()
+
+
+def test_a_folder_in_which_a_run_is_at_work_is_left_to_it(study, tmp_path):
+    from closeknit.checkpoint import lock_folder
+
+    out = tmp_path / "out"
+    (out / "checkpoints").mkdir(parents=True)
+    (out / "checkpoints" / "run.json").write_text("{}")
+    handle = lock_folder(out / "checkpoints" / "lock", out)
+    assert handle is not None
+    try:
+        refused = closeknit("multitask", study, "--out", out, "--overwrite")
+        assert refused.returncode == 2 and "another run is using" in refused.stderr
+        assert (out / "checkpoints" / "run.json").exists()
+    finally:
+        handle.close()
+    other = closeknit("report", out)
+    assert other.returncode == 2 and "not finished" in other.stderr
+
+
+def test_judged_or_scored_pairs_are_not_all_learnt_as_belonging_together(tmp_path):
+    rows = [("p", "e", "entailment"), ("p", "c", "contradiction"), ("q", "n", "neutral")]
+    judged = write_csv(tmp_path / "nli.csv", ["text", "text2", "label"], rows)
+    config = MultiTaskConfig.from_dict({"tasks": {"t": {"data": judged}}, "pretrain": {"data": judged}})
+    with pytest.raises(DataError, match=r"contradiction, entailment, neutral.*pretrain\.positives"):
+        pretraining_sentences(config)
+    scored = write_csv(tmp_path / "sts.csv", ["text", "text2", "score"], [("a", "b", 1), ("c", "d", 5)])
+    config = MultiTaskConfig.from_dict({"tasks": {"t": {"data": judged}}, "pretrain": {"data": scored}})
+    with pytest.raises(DataError, match="a column score"):
+        pretraining_sentences(config)
+
+
+def test_settings_of_the_stage_before_are_named_as_they_are_set(tiny, parts, small):
+    sentences = sentences_from(sorted(set(small[0])))
+    for setting, words in (({"method": "simsce"}, r"pretrain\.method is simsce; did you mean simcse"),
+                           ({"temperature": 0.0}, r"pretrain\.temperature is 0")):  # fmt: skip
+        with pytest.raises(ConfigError, match=words):
+            MultiTaskFit(parts, settings(tiny(), pretrain={"data": "x", **setting}), sentences=sentences)
+
+
+def test_labels_that_training_lacks_name_the_task(tiny, parts):
+    own = parts["topic"].train
+    strange = dataclasses.replace(own, labels=["lost"] * (len(own) - 1) + ["stolen"])
+    for part in ("validation", "test"):
+        data = {**parts, "topic": dataclasses.replace(parts["topic"], **{part: strange})}
+        with pytest.raises(DataError, match=r"task topic: .*does not know the label stolen"):
+            MultiTaskFit(data, settings(tiny()))

@@ -111,6 +111,8 @@ class RunConfig:
     def from_dict(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
         """The configuration of these tables; unknown names and wrong types are refused."""
         for table, values in tables.items():
+            if table == "tasks":
+                raise ConfigError("[tasks] describes several tasks; train them with closeknit multitask")
             if table not in _TABLES and table != "objective":
                 raise ConfigError(f"unknown table [{table}]{did_you_mean(table, [*_TABLES, 'objective'])}")
             if not isinstance(values, Mapping):

@@ -273,7 +273,7 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
     if not (folder / MAIN).exists():
         if (folder / "checkpoints").is_dir():
             raise ModelError(
-                f"the training run in {folder} is not finished; continue it with closeknit train … --resume"
+                f"the training run in {folder} is not finished; continue it with the command that began it and --resume"
             )
         raise ModelError(f"{folder} is no model folder: {MAIN} is missing")
     facts = read_json(folder / MAIN)

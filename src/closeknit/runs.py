@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -20,8 +21,8 @@ from .embedding_scores import ScoredPairs
 from .errors import ConfigError, DataError, ModelError, Stopped
 from .fitting import Fit
 from .mining import mine_negatives
-from .model import ALONE, MAIN, METRICS, read_facts
-from .multitask import MultiTaskConfig, MultiTaskFit, TaskData, load_tasks
+from .model import ALONE, KINDS, MAIN, METRICS, read_facts
+from .multitask import MultiTaskConfig, MultiTaskFit, MultiTaskModel, TaskData, load_tasks
 from .multitask.data import fingerprint
 from .multitask.fit import pretraining_sentences
 from .processes import World, leave, this_world, wait_for_all
@@ -66,6 +67,7 @@ def train_in_folder(
     world = _begin(out, resume, overwrite)
     parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
     identity = {
+        "kind": "text_classifier",
         "run": config.to_dict(),
         "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
     }
@@ -124,7 +126,11 @@ def embed_in_folder(
         )
         sentences = mine_negatives(start.encode, sentences)
     digest = Fingerprint.of(*(Examples(column) for column in sentences.columns)).digest
-    identity = {"run": config.to_dict(), "data": {"rows": len(sentences), "digest": digest}}
+    identity = {
+        "kind": "sentence_encoder",
+        "run": config.to_dict(),
+        "data": {"rows": len(sentences), "digest": digest},
+    }
 
     def build(states: Path) -> EmbeddingFit:
         return EmbeddingFit(
@@ -140,20 +146,25 @@ def multitask_in_folder(
     config: MultiTaskConfig,
     out: Path,
     *,
-    scale: float = 1.0,
     alone: bool = False,
     resume: bool = False,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Train one encoder for several tasks, save it in `out`, and return its scores.
 
-    With `alone` every task is first trained by itself, in the same way, in `out/alone/TASK`. With a `scale` below 1 each part
-    has that share of its rows. Of several processes only the first returns scores.
+    With `alone` every task is first trained by itself, in the same way, in `out/alone/TASK`. Of several processes only the first
+    returns scores.
     """
     world = _begin(out, resume, overwrite)
     tell = say if world.main else lambda text: None
-    data = load_tasks(config, scale=scale, tell=tell)
-    sentences = pretraining_sentences(config, scale=scale)
+    data = load_tasks(config, tell=tell)
+    sentences = pretraining_sentences(config)
+    identity = _identity_of(data, config, sentences)
+    if world.main and resume:  # before the single tasks, which may take long
+        _check_resumable(out, identity, tell=lambda text: None)
+    if world.main and overwrite:
+        with _held(out):
+            shutil.rmtree(out / ALONE, ignore_errors=True)
     singles: dict[str, Any] = {}
     for name in config.tasks if alone and len(config.tasks) > 1 else ():
         tell(f"{name} alone")
@@ -164,8 +175,22 @@ def multitask_in_folder(
             part: fitted[part][name] for part in ("validation", "test") if name in fitted.get(part, {})
         }
     metrics = _multitask(data, config, sentences, out, resume, overwrite, world, singles)
+    if world.main and singles and "alone" not in metrics:  # the run had been finished before, without them
+        model = MultiTaskModel.load(out)
+        model.metrics["alone"] = metrics["alone"] = singles
+        model.save(out)
     leave(world)
     return metrics
+
+
+def _identity_of(
+    data: dict[str, TaskData], config: MultiTaskConfig, sentences: Sentences | None
+) -> dict[str, Any]:
+    rows = fingerprint(data)
+    if sentences is not None:
+        texts = (Examples(column) for column in sentences.columns)
+        rows["pretraining"] = Fingerprint.of(*texts).digest
+    return {"kind": "multi_task", "run": config.to_dict(), "data": rows}
 
 
 def _multitask(
@@ -178,10 +203,7 @@ def _multitask(
     world: World,
     singles: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    identity = {"run": config.to_dict(), "data": fingerprint(data)}
-    if sentences is not None:
-        texts = (Examples(column) for column in sentences.columns)
-        identity["data"]["pretraining"] = Fingerprint.of(*texts).digest
+    identity = _identity_of(data, config, sentences)
 
     def build(states: Path) -> MultiTaskFit:
         return MultiTaskFit(data, config, sentences=sentences, folder=states, resume=resume, world=world)
@@ -227,17 +249,21 @@ def _in_folder(
 ) -> dict[str, Any]:
     """Build a fit, train it to its end with its states in the folder, save its model there, and return its metrics."""
     states = out / STATES
-    if resume and (out / MAIN).exists() and not (states / RUN).exists():
-        return _finished(out, identity) if world.main else {}
     if world.main and resume:
-        _check_same_run(states, identity)
+        _check_resumable(out, identity)
+    if resume and (out / MAIN).exists() and not (states / RUN).exists():
+        if not world.main:
+            return {}
+        say(f"the run in {out} is finished already")
+        metrics: dict[str, Any] = read_json(out / METRICS)
+        return metrics
     fit, lock = build(states), None
     if world.main:
-        if overwrite:  # the old model stays until the new one takes its place
-            shutil.rmtree(states, ignore_errors=True)
         with no_space_explained(out):
             states.mkdir(parents=True, exist_ok=True)
             lock = lock_folder(states / "lock", out)
+            if overwrite:  # the old model stays until the new one takes its place
+                _clear(states, but="lock")
             write_json(states / RUN, identity)
     wait_for_all(world)
     with _StopSignals() as signals:
@@ -272,22 +298,41 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
         raise ConfigError(f"{out} exists already; --resume goes on with it, --overwrite replaces it")
 
 
-def _finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any]:
-    facts = read_facts(out, None)
-    metrics: dict[str, Any] = read_json(out / METRICS)
-    before = {"run": facts.get("run", {}), "data": metrics.get("data", identity["data"])}
-    _refuse_changes(before, identity)
-    say(f"the run in {out} is finished already")
-    return metrics
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Refuse a folder in which another run is at work."""
+    handle = lock_folder(out / STATES / "lock", out) if (out / STATES).is_dir() else None
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.close()
 
 
-def _check_same_run(states: Path, identity: Mapping[str, Any]) -> None:
+def _clear(folder: Path, *, but: str) -> None:
+    for item in folder.iterdir():
+        if item.is_dir():
+            shutil.rmtree(item, ignore_errors=True)
+        elif item.name != but:
+            item.unlink(missing_ok=True)
+
+
+def _check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[str], None] = say) -> None:
+    """Refuse to go on with a run, finished or not, that is another one than this."""
+    states = out / STATES
+    if (out / MAIN).exists() and not (states / RUN).exists():
+        facts = read_facts(out, identity["kind"])
+        data = read_json(out / METRICS).get("data", identity["data"])
+        _refuse_changes({"run": facts.get("run", {}), "data": data}, identity)
+        return
     if not (states / RUN).exists():
-        say(f"nothing to resume in {states.parent}; starting from the beginning")
+        tell(f"nothing to resume in {states.parent}; starting from the beginning")
         return
     before = read_json(states / RUN)
     if not isinstance(before, dict) or not {"run", "data"} <= before.keys():
         raise ModelError(f"{states / RUN} is damaged; begin again with --overwrite")
+    if before.get("kind", identity["kind"]) != identity["kind"]:
+        raise ConfigError(f"the run in {out} trains {KINDS[before['kind']]}, not {KINDS[identity['kind']]}")
     _refuse_changes(before, identity)
 
 

@@ -63,8 +63,11 @@ class ScheduleConfig:
                 f"schedule.surgery is {self.surgery}, which needs the gradients of all tasks in one update, but "
                 f'schedule.name is {self.name}; set schedule.name to "together"'
             )
-        if not (math.isfinite(self.power) and math.isfinite(self.anneal)) or self.power < 0:
-            raise ConfigError("schedule.power must be 0 or more, schedule.anneal a number")
+        if not (math.isfinite(self.power) and self.power >= 0 and 0 <= self.anneal <= 1):
+            raise ConfigError("schedule.power must be 0 or more, schedule.anneal from 0 to 1")
+        for key, readers in (("order", ("sequential", "round_robin")), ("weights", ("random", "annealed"))):
+            if getattr(self, key) and self.name not in readers:
+                raise ConfigError(f"schedule.{key} is for {' and '.join(readers)}, not for {self.name}")
         for name, weight in self.weights.items():
             good = isinstance(weight, int | float) and not isinstance(weight, bool)
             if not good or not (weight > 0 and math.isfinite(weight)):
@@ -83,9 +86,7 @@ class ScheduleConfig:
 
     def untrained(self, tasks: Sequence[str]) -> list[str]:
         """The tasks that never have a turn."""
-        if not self.order or self.name not in ("sequential", "round_robin"):
-            return []
-        return [name for name in tasks if name not in self.order]
+        return [name for name in tasks if self.order and name not in self.order]
 
 
 def together(batches: Mapping[str, int], epochs: int) -> Schedule:

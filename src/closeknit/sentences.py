@@ -22,6 +22,11 @@ NAMES = {
 }
 
 
+# Labels of pairs that say whether the two belong together.
+_JUDGED = {"0", "1", "yes", "no", "true", "false", "entailment", "neutral", "contradiction", "not_entailment",
+           "duplicate", "not_duplicate", "paraphrase", "not_paraphrase", "equivalent", "not_equivalent"}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Sentences:
     """B texts in one to three columns: the text; what belongs to it; what does not, but could be taken for it.
@@ -141,17 +146,17 @@ def read_sentences(source: str, *, columns: dict[str, str] | None = None) -> Sen
         and "label" not in asked
         and not {"text", "text2"} <= asked.keys()
     )
-    if judged and {str(value).lower() for value in table["label"]} <= {
-        "0",
-        "1",
-        "yes",
-        "no",
-        "true",
-        "false",
-    }:
+    kind = _JUDGED & {str(value).lower() for value in table["label"]} if judged else set()
+    if kind and {str(value).lower() for value in table["label"]} <= _JUDGED:
         raise DataError(
-            f"{path} has pairs and a column label of yes and no: pairs that do not belong together would be learnt as if "
-            "they did. Keep the rows that do; or, if label means something else, name the columns with --text and --text2"
+            f"{path} has pairs and a column label that judges them ({', '.join(sorted(kind))}): pairs that do not belong "
+            "together would be learnt as if they did. Keep the rows that do (in a multi-task study: pretrain.positives names "
+            "their label); or, if label means something else, name the columns with --text and --text2"
+        )
+    if "text2" in found and "score" in table and not {"text", "text2"} <= asked.keys():
+        raise DataError(
+            f"{path} has pairs and a column score: pairs with a low score would be learnt as if they belonged together. Keep "
+            "the rows with a high one, without that column; or name the columns with --text and --text2"
         )
     roles = [role for role in ("text", "text2", "negative") if role in found]
     kept = [

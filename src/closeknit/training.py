@@ -347,8 +347,12 @@ class Training:
         return (
             f"step {self.number + 1}: {what}, on training rows {shown}. Nothing of this step was applied. Likely causes: "
             f"a learning rate that is too high (lr {self.rates[0]:g}; try a third of it), "
-            "too large a scale or too small a gamma or temperature of the objective, "
-            f"or {self.precision} precision (try train.precision=fp32)"
+            "too large a scale or too small a gamma or temperature of the objective"
+            + (
+                ""
+                if self.precision == "fp32"
+                else f", or {self.precision} precision (try train.precision=fp32)"
+            )
         )
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

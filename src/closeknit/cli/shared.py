@@ -47,7 +47,9 @@ SetOption = Annotated[
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
-ModelArgument = Annotated[Path, typer.Argument(help="A folder that `closeknit train` wrote.")]
+ModelArgument = Annotated[
+    Path, typer.Argument(help="A folder that `closeknit train` or `closeknit multitask` wrote.")
+]
 
 
 @contextlib.contextmanager
@@ -87,8 +89,10 @@ def print_scores(scores: dict[str, Any], name: str) -> None:
     print(f"{name}: {shown}  ({scores['n']} rows)")
 
 
-def print_tasks(metrics: dict[str, Any], measures: dict[str, str]) -> None:
-    """A line a task with its scores, and the average of all."""
+def print_tasks(
+    metrics: dict[str, Any], measures: dict[str, str], rows: dict[str, str] | None = None
+) -> None:
+    """A line a task with its scores, and the average of all; `rows` names the part that each was scored on."""
     parts = [part for part in ("validation", "test", "score") if part in metrics]
     alone = metrics.get("alone", {})
     width = max(7, *(len(name) for name in measures))
@@ -98,7 +102,8 @@ def print_tasks(metrics: dict[str, Any], measures: dict[str, str]) -> None:
     print(f"{'task':<{width}}  {'metric':<12}" + "".join(f"{name:>18}" for name, _ in columns))
     for name, measure in measures.items():
         shown = [f"{own[name][measure]:>18.4f}" if name in own else f"{'':>18}" for _, own in columns]
-        print(f"{name:<{width}}  {measure:<12}" + "".join(shown))
+        part = f"  {rows[name]}" if rows else ""
+        print(f"{name:<{width}}  {measure:<12}" + "".join(shown) + part)
     if len(measures) > 1:
         means = []
         for _, own in columns:

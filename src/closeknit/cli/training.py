@@ -221,7 +221,8 @@ def multitask(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Decides all that is random; default 2.")] = None,
     scale: Annotated[
-        float, typer.Option(help="A trial: this share of the rows and epochs, like 0.02.")
+        float,
+        typer.Option(help="A trial: this share of the epochs and of the rows of every part, like 0.02."),
     ] = 1.0,
     alone: Annotated[
         bool, typer.Option("--alone", help="First train every task by itself, to compare with.")
@@ -238,8 +239,9 @@ def multitask(
 ) -> None:
     """Train one encoder for several tasks: classes of texts, classes of pairs, scores of pairs.
 
-    The study file has a table [tasks.NAME] for each task with its data and kind, and [schedule], [shared], [encoder], [train]
-    and [pretrain] where something else than the defaults is meant. The state with the best average over the tasks is kept.
+    The study file has a table for each task, like [tasks.mood] with data = "mood.csv" and kind = "classify"; the other kinds are
+    "pair_classify" (columns text, text2 and label) and "pair_score" (text, text2 and score). [schedule], [shared], [encoder],
+    [train] and [pretrain] stand where something else than the defaults is meant. The state with the best average is kept.
     """
     from ..multitask import read_multitask
     from ..pages import write_multitask_report
@@ -259,12 +261,12 @@ def multitask(
             raise ConfigError(f"--data is {given}; write it as TASK=SOURCE, like sts=pairs.csv")
         named[f"tasks.{task}.data"] = source
     changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    config = read_multitask(study, [*changes, *(set_ or [])]).scaled(scale)
+    config = read_multitask(study, [*changes, *(set_ or [])])
+    if scale != 1.0:
+        config = config.scaled(scale)
     folder = out or Path("runs") / Path(study).stem
     with stoppable("stopped before the first step"):
-        metrics = multitask_in_folder(
-            config, folder, scale=scale, alone=alone, resume=resume, overwrite=overwrite
-        )
+        metrics = multitask_in_folder(config, folder, alone=alone, resume=resume, overwrite=overwrite)
     if not metrics:  # not the first of several processes
         return
     page = write_multitask_report(folder)

@@ -102,7 +102,10 @@ def predict(
         if task is None and len(several.tasks) > 1:
             raise ConfigError(f"{model} has several tasks; say which with --task: {', '.join(several.tasks)}")
         name = task or several.tasks[0]
-        several.task(name)  # refuses one that it does not have
+        if several.task(name).kind != "classify" and file == "-":
+            raise ConfigError(
+                f"the task {name} asks about pairs, which need a table: name a file with text and text2"
+            )
         examples = _texts(file, None, set_)
         given, labels = several.predict(name, examples), several.answers[name].labels
     else:
@@ -268,6 +271,7 @@ def _evaluate_tasks(
     import dataclasses
 
     from ..multitask import MultiTaskModel, load_tasks
+    from ..multitask.data import read_task
 
     model = MultiTaskModel.load(folder)
     if task is not None:
@@ -276,38 +280,36 @@ def _evaluate_tasks(
         if len(model.tasks) > 1:
             raise ConfigError(f"say which task the data are for with --task: {', '.join(model.tasks)}")
         task = model.tasks[0]
-    tasks = {name: own for name, own in model.config.tasks.items() if task in (None, name)}
     if data is not None and task is not None:
         columns = dataclasses.asdict(chosen_columns(None, set_))
         columns.pop("test")
-        tasks[task] = dataclasses.replace(tasks[task], data=data, leaks="keep", **columns)
+        settings = dataclasses.replace(model.task(task), data=data, **columns)
+        parts = {task: read_task(settings).parts}
     elif set_:
         raise ConfigError("--set names columns of the data given; without data there are none")
-    # rows that a run held out for validation are held out here again
-    config = dataclasses.replace(
-        model.config,
-        tasks=tasks,
-        schedule=dataclasses.replace(model.config.schedule, order=[], weights={}),
-        train=dataclasses.replace(
-            model.config.train, validation=0.0 if data else model.config.train.validation
-        ),
-    )
-    rows = {}
-    for name, own in load_tasks(config).items():
-        parts = {"test": own.test, "validation": own.validation, "train": own.train}
-        wanted = [part] if part else ["test", "validation", "train"]
-        found = next((parts[one] for one in wanted if parts.get(one) is not None), None)
+    else:  # rows that the run held out are held out here again
+        parts = {
+            name: {
+                key: value
+                for key, value in (("train", own.train), ("validation", own.validation), ("test", own.test))
+                if value is not None
+            }
+            for name, own in load_tasks(model.config).items()
+            if task in (None, name)
+        }
+    chosen: dict[str, str] = {}
+    for name, own in parts.items():
+        wanted = [part] if part else ["test", "all", "validation", "train"]
+        found = next((one for one in wanted if one in own), None)
         if found is None:
-            raise DataError(
-                f"task {name} has no part {part}; it has {', '.join(k for k, v in parts.items() if v)}"
-            )
-        rows[name] = found
-    scores = model.evaluate(rows)
+            raise DataError(f"task {name} has no part {part}; it has {', '.join(own)}")
+        chosen[name] = found
+        model.check(name, own[found])
+    scores = model.evaluate({name: parts[name][own] for name, own in chosen.items()})
     if json:
-        print_json(scores)
+        print_json({**scores, "parts": chosen})
         return
-    measures = {name: model.task(name).measure for name in rows}
-    print_tasks({part or "score": scores}, measures)
+    print_tasks({"score": scores}, {name: model.task(name).measure for name in chosen}, chosen)
 
 
 def _texts(file: str, model: Model | None, changes: list[str] | None) -> Examples:

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..config import EncoderConfig, ObjectiveConfig, build_table, read_tables, read_toml
 from ..data import Columns
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, DataError, did_you_mean
 from ..schedules import ScheduleConfig
 from ..training import TrainConfig
 from .heads import HEADS
@@ -58,9 +58,8 @@ class TaskConfig:
             value = getattr(self, name)
             if value not in known:
                 near = did_you_mean(str(value), [one for one in known if one])
-                raise ConfigError(
-                    f"{name} is {value}{near}" + (f" for {self.kind}" if name in ("head", "metric") else "")
-                )
+                of = f" for {self.kind}" if name in ("head", "metric") else ""
+                raise ConfigError(f"{name} is {value}{of}{near}")
         if not self.weight > 0:
             raise ConfigError(f"weight is {self.weight}; it must be above 0")
         if self.rows < 0:
@@ -136,6 +135,17 @@ class PretrainConfig:
 
 
 @dataclass(frozen=True)
+class TrialConfig:
+    """A small version of a run, to see that it works."""
+
+    scale: float = 1.0  # this share of the rows of every part
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.scale <= 1.0:
+            raise ConfigError(f"--scale is {self.scale}; it must be above 0 and at most 1")
+
+
+@dataclass(frozen=True)
 class MultiTaskConfig:
     """Everything that decides the outcome of a multi-task run, but for the data themselves."""
 
@@ -145,6 +155,7 @@ class MultiTaskConfig:
     shared: SharedConfig = field(default_factory=SharedConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=5, validation=0.1))
     pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+    trial: TrialConfig = field(default_factory=TrialConfig)
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -205,9 +216,7 @@ class MultiTaskConfig:
         return dataclasses.replace(self, tasks={task: self.tasks[task]}, schedule=schedule)
 
     def scaled(self, scale: float) -> MultiTaskConfig:
-        """A trial of it: this share of the epochs, one at least. (The rows are scaled where they are read.)"""
-        if not 0.0 < scale <= 1.0:
-            raise ConfigError(f"--scale is {scale}; it must be above 0 and at most 1")
+        """A trial of it: this share of the epochs, one at least, and of the rows when they are read."""
 
         def fewer(epochs: int) -> int:
             return max(1, round(epochs * scale))
@@ -216,7 +225,8 @@ class MultiTaskConfig:
         pretrain = self.pretrain
         if pretrain.epochs is not None:
             pretrain = dataclasses.replace(pretrain, epochs=fewer(pretrain.epochs))
-        return dataclasses.replace(self, train=train, pretrain=pretrain)
+        trial = TrialConfig(scale * self.trial.scale)
+        return dataclasses.replace(self, train=train, pretrain=pretrain, trial=trial)
 
 
 _TABLES: dict[str, Any] = {
@@ -225,6 +235,7 @@ _TABLES: dict[str, Any] = {
     "shared": SharedConfig,
     "train": TrainConfig,
     "pretrain": PretrainConfig,
+    "trial": TrialConfig,
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {"train": {"epochs": 5, "validation": 0.1}}
 
@@ -232,8 +243,8 @@ _DEFAULTS: dict[str, dict[str, Any]] = {"train": {"epochs": 5, "validation": 0.1
 def _task(name: str, values: Mapping[str, Any]) -> TaskConfig:
     try:
         made: TaskConfig = build_table(TaskConfig, f"tasks.{name}", values)
-    except ConfigError as error:
-        text = str(error)
+    except (ConfigError, DataError) as error:
+        text = str(error).replace("data.empty", "empty").replace("objective.", "options.")
         raise ConfigError(text if f"tasks.{name}" in text else f"tasks.{name}: {text}") from None
     return made
 
@@ -248,14 +259,39 @@ def read_multitask(source: str, changes: Sequence[str] = ()) -> MultiTaskConfig:
     known = recipes()
     if source in known:
         path = known[source]
-    elif Path(source).suffix or Path(source).exists():
+    elif Path(source).is_dir():
+        raise ConfigError(f"{source} is a folder; name a study file in TOML, or a recipe: {', '.join(known)}")
+    elif Path(source).suffix == ".toml" or Path(source).exists():
         path = Path(source)
     else:
         raise ConfigError(f"{source} is neither a file nor a recipe{did_you_mean(source, known)}")
     try:
-        return MultiTaskConfig.from_dict(_changed(read_toml(path), changes))
+        return MultiTaskConfig.from_dict(_placed(_changed(read_toml(path), changes), path.parent))
     except ConfigError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"{source}: {error}") from None
+
+
+def _placed(tables: dict[str, Any], beside: Path) -> dict[str, Any]:
+    """Files that exist, from here or from beside the study file, by their whole paths: a saved model finds them again."""
+
+    def place(source: Any) -> Any:
+        if isinstance(source, dict):
+            return {part: place(files) for part, files in source.items()}
+        if isinstance(source, list):
+            return [place(file) for file in source]
+        if isinstance(source, str) and (Path(source).suffix or "/" in source):
+            for path in (Path(source), beside / source):
+                if path.exists():
+                    return str(path.resolve())
+        return source
+
+    for task in tables.get("tasks", {}).values() if isinstance(tables.get("tasks"), dict) else ():
+        if isinstance(task, dict) and "data" in task:
+            task["data"] = place(task["data"])
+    pretrain = tables.get("pretrain")
+    if isinstance(pretrain, dict) and "data" in pretrain:
+        pretrain["data"] = place(pretrain["data"])
+    return tables
 
 
 def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
@@ -263,13 +299,18 @@ def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     tasks = tables.get("tasks", {})
     plain: list[str] = []
     for change in changes:
-        parts = change.partition("=")[0].split(".")
-        if parts[0].strip() != "tasks":
+        parts = [part.strip() for part in change.partition("=")[0].split(".")]
+        if parts[:2] == ["schedule", "weights"] and len(parts) == 3:
+            value = read_tables({}, [f"weights.{change.partition('.')[2].partition('.')[2]}"])["weights"]
+            schedule = tables.setdefault("schedule", {})
+            schedule["weights"] = {**schedule.get("weights", {}), **value}
+            continue
+        if parts[0] != "tasks":
             plain.append(change)
             continue
         if len(parts) != 3 or not isinstance(tasks, dict):
             raise ConfigError(f"cannot read --set {change}; write it as tasks.NAME.setting=value")
-        name = parts[1].strip()
+        name = parts[1]
         if name not in tasks:
             raise ConfigError(f"--set {change}: there is no task {name}{did_you_mean(name, tasks)}")
         tasks[name] = read_tables({name: dict(tasks[name])}, [change.partition(".")[2]])[name]

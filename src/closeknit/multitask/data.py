@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,21 +36,29 @@ class TaskData:
 
 
 def load_tasks(
-    config: MultiTaskConfig, *, scale: float = 1.0, tell: Callable[[str], None] = lambda text: None
+    config: MultiTaskConfig, *, tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, TaskData]:
-    """The data of every task, as its configuration names them; with a scale, that share of the rows of each part."""
+    """The data of every task, as its configuration names them."""
     found: dict[str, TaskData] = {}
     for name, task in config.tasks.items():
         if not task.data:
             raise ConfigError(
                 f"tasks.{name}.data is not given; name a file, a folder or a catalogue data set"
             )
-        try:
-            found[name] = prepared(name, _read(task), config, scale=scale, tell=tell)
-        except DataError as error:
-            text = str(error).replace("--set data.", f"--set tasks.{name}.")
-            raise DataError(f"task {name}: {text}") from None
+        with _named(name):
+            found[name] = prepared(name, read_task(task), config, tell=tell)
     return found
+
+
+@contextlib.contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Complaints name the task that they are about, and its settings."""
+    try:
+        yield
+    except (DataError, ConfigError) as error:
+        text = str(error).replace("--set data.", f"--set tasks.{name}.")
+        kind = ConfigError if isinstance(error, ConfigError) else DataError
+        raise kind(f"task {name}: {text}") from None
 
 
 def prepared(
@@ -57,11 +66,13 @@ def prepared(
     parts: DataSet,
     config: MultiTaskConfig,
     *,
-    scale: float = 1.0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> TaskData:
-    """Rows ready to train on: of the right kind, without leaks, with a validation part where one is asked for."""
-    task, seed = config.tasks[name], config.train.seed
+    """Rows ready to train on: of the right kind, without leaks, with a validation part where one is asked for.
+
+    Of a trial, every part has its share of rows.
+    """
+    task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
     fitted = {part: as_asked(examples, task) for part, examples in parts.parts.items()}
     training = as_asked(parts.training, task)
     validation, test = fitted.get("validation"), fitted.get("test")
@@ -77,6 +88,11 @@ def prepared(
                 f"test part and are left out (tasks.{name}.leaks=keep keeps them)"
             )
             training = training.select(kept)
+    holds_out = validation is None and config.train.validation > 0
+    if len(training) < (4 if holds_out else 2):
+        raise DataError(f"{training.name} has {len(training)} rows to train on; that is too few")
+    if holds_out:
+        training, validation = _hold_out(training, config.train.validation, seed)
     if 0 < task.rows < len(training):
         training = training.select(_drawn(training, task.rows, seed))
     if scale < 1.0:
@@ -84,8 +100,6 @@ def prepared(
         validation, test = (
             None if part is None else _fewer(part, scale, seed) for part in (validation, test)
         )
-    if validation is None and config.train.validation > 0:
-        training, validation = _hold_out(training, config.train.validation, seed)
     if task.kind != "pair_score":
         check_classes(training)
     elif len(set(training.required_scores)) < 2:
@@ -93,7 +107,8 @@ def prepared(
     return TaskData(training, validation, test)
 
 
-def _read(task: TaskConfig) -> DataSet:
+def read_task(task: TaskConfig) -> DataSet:
+    """The parts of a task's data as they are."""
     source = task.data
     if isinstance(source, str):
         return catalogue.load(source, task.columns, target=task.target)
@@ -133,9 +148,16 @@ def _found(file: str) -> Path:
 def as_asked(examples: Examples, task: TaskConfig) -> Examples:
     """The examples as the task's kind reads them; refuses pairs that are none."""
     if task.kind == "classify":
-        return dataclasses.replace(examples, pairs=None, scores=None)
+        if examples.pairs is not None:
+            raise DataError(
+                f"{examples.name} holds pairs of texts; a task of the kind classify takes single ones: leave the second text "
+                "out, or let the kind be pair_classify"
+            )
+        return dataclasses.replace(examples, scores=None)
     if examples.pairs is None:
-        raise DataError(f"{examples.name} holds single texts; {task.kind} needs pairs: a column text2")
+        raise DataError(
+            f"{examples.name} holds single texts; {task.kind} needs pairs: a table with the columns text and text2"
+        )
     if task.kind == "pair_score":
         return dataclasses.replace(examples, labels=None)
     return dataclasses.replace(examples, scores=None)

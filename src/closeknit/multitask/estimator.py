@@ -83,6 +83,10 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             raise DataError(
                 'the data are a dictionary like {"sentiment": (texts, labels)}, with a task or more'
             )
+        if validation is not None and not isinstance(validation, Mapping):
+            raise DataError(
+                'the validation part is a dictionary like the data: {"sentiment": (texts, labels)}'
+            )
         for name in validation or {}:
             if name not in data:
                 raise DataError(
@@ -175,10 +179,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             scores = [float(value) for value in answers]
         except (TypeError, ValueError):
             raise DataError(f"{where}: a score is not a number") from None
-        if len(scores) != len(examples) or not np.isfinite(scores).all():
-            raise DataError(
-                f"{where} has {len(examples)} pairs and {len(scores)} scores, or one is not finite"
-            )
+        wrong = [row for row, score in enumerate(scores, 1) if not np.isfinite(score)]
+        if wrong:
+            raise DataError(f"{where}: the score in row {wrong[0]} is {scores[wrong[0] - 1]}, not finite")
         return Examples(examples.texts, examples.pairs, None, where, scores)
 
     # -- asking
@@ -254,12 +257,19 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
 def _two(name: str, given: Any) -> Rows:
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
         raise DataError(f"the data of the task {name} are not two lists, (texts, labels) or (pairs, scores)")
-    texts, answers = (values.tolist() if hasattr(values, "tolist") else list(values) for values in given)
+    texts, answers = (_list(values) for values in given)
     if len(texts) != len(answers):
         raise DataError(f"task {name} has {len(texts)} texts and {len(answers)} answers")
     if not texts:
         raise DataError(f"task {name} is empty: there is no text")
     return texts, answers
+
+
+def _list(values: Any) -> list[Any]:
+    """A list from a list, an array, or a column or several of a table."""
+    if hasattr(values, "to_numpy"):
+        values = values.to_numpy()
+    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def _kind(name: str, given: Any) -> str:

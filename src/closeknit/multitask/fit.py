@@ -87,7 +87,10 @@ class MultiTaskFit:
         self.validation: dict[str, tuple[Examples, Tokens]] = {}
         for name, own in data.items():
             if own.validation is not None:
-                answers[name].targets(own.validation)  # refuses labels that the training rows do not have
+                self.model.check(name, own.validation)
+            if own.test is not None:
+                self.model.check(name, own.test)
+            if own.validation is not None:
                 self.validation[name] = own.validation, self.model.rows(name, own.validation)
         self.loop = Loop(
             self.training,
@@ -223,6 +226,7 @@ class MultiTaskFit:
         metrics["history"] = self.loop.history
         metrics["rows"] = {name: len(own.train) for name, own in self.data.items()}
         metrics["updates"] = dict(self.training.taken)
+        metrics["rates"] = {"encoder": self.training.rates[0], "heads": self.training.rates[-1]}
         self.training.learners.eval()
 
 
@@ -252,12 +256,16 @@ def pretraining_config(config: MultiTaskConfig, sentences: Sentences) -> Embeddi
         "checkpoint_seconds": config.train.checkpoint_seconds,
         **tables["train"],
     }
-    return with_recipe(
-        {"encoder": encoder, "method": tables["method"], "train": train}, len(sentences.columns)
-    )
+    try:
+        return with_recipe(
+            {"encoder": encoder, "method": tables["method"], "train": train}, len(sentences.columns)
+        )
+    except ConfigError as error:
+        text = str(error).replace("method.name", "pretrain.method").replace("method.", "pretrain.")
+        raise ConfigError(text.replace("train.", "pretrain.") if "pretrain." not in text else text) from None
 
 
-def pretraining_sentences(config: MultiTaskConfig, *, scale: float = 1.0) -> Sentences | None:
+def pretraining_sentences(config: MultiTaskConfig) -> Sentences | None:
     """What the stage before the tasks learns from, where there is one."""
     settings = config.pretrain
     if not settings.data:
@@ -266,7 +274,7 @@ def pretraining_sentences(config: MultiTaskConfig, *, scale: float = 1.0) -> Sen
         found = judged_sentences(settings.data, settings.positives, settings.negatives)
     else:
         found = read_sentences(settings.data)
-    rows = settings.rows or len(found)
+    rows, scale = settings.rows or len(found), config.trial.scale
     if scale < 1.0:
         rows = max(16, round(scale * rows))
     if rows < len(found):

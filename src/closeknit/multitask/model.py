@@ -20,10 +20,10 @@ from ..checkpoint import read_json, read_tensors, write_json, write_tensors
 from ..config import to_toml
 from ..data import Examples
 from ..encoder import Encoder
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, DataError, did_you_mean
 from ..evaluation import Floats, outputs, softmax
 from ..metrics import classification_scores, pearson, spearman
-from ..mistakes import Mistake, class_mistakes, score_mistakes, write_mistakes
+from ..mistakes import Mistake, class_mistakes, read_mistakes, score_mistakes, write_mistakes
 from ..model import (
     FORMAT,
     HEADS,
@@ -132,6 +132,13 @@ class MultiTaskModel:
             raise ConfigError(f"this model has no task {name}{did_you_mean(name, self.config.tasks)}")
         return self.config.tasks[name]
 
+    def check(self, name: str, examples: Examples) -> None:
+        """Refuse examples that a task could not be scored on."""
+        try:
+            self.answers[name].targets(as_asked(examples, self.task(name)))
+        except DataError as error:
+            raise DataError(f"task {name}: {error}") from None
+
     def rows(self, name: str, examples: Examples) -> Tokens:
         return encoder_rows(self.tokeniser, self.heads[name], as_asked(examples, self.task(name)))
 
@@ -231,7 +238,8 @@ class MultiTaskModel:
             heads = build_top_and_heads(encoder, config, answers)
         both = nn.ModuleDict({"top": encoder.top, "heads": heads})
         fill(both, read_tensors(folder / HEADS), folder / HEADS)
-        model = cls(encoder, heads, tokeniser, answers, config, read_json(folder / METRICS))
+        mistakes = {name: read_mistakes(folder / MISTAKES / f"{name}.csv") for name in config.tasks}
+        model = cls(encoder, heads, tokeniser, answers, config, read_json(folder / METRICS), mistakes)
         return model.to(existing_device(device))
 
     def to(self, device: str) -> MultiTaskModel:

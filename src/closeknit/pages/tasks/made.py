@@ -36,6 +36,7 @@ def _settings(trained: Trained) -> list[tuple[str, str]]:
     """What decides the outcome, in words; the settings of a table that the run does not have are left out."""
     names = ("schedule", "shared", "pretrain", "encoder", "train")
     schedule, shared, pretrain, encoder, train = (as_table(trained.run.get(name)) for name in names)
+    rates = trained.metrics["rates"]  # as they were, where the settings leave them to the defaults
     words, read = _SCHEDULES.get(str(schedule.get("name")), ("", ()))
     surgery, trunk = str(schedule.get("surgery") or "none"), trained.facts["encoder"]
     kept = _ENCODER if encoder.get("lora_rank") else _ENCODER[:-1]
@@ -54,7 +55,10 @@ def _settings(trained: Trained) -> list[tuple[str, str]]:
         (
             "Learning rates",
             train,
-            [f"encoder {_value(train.get('lr'))}", f"heads {_value(train.get('head_lr'))}"],
+            [
+                f"encoder {_value(rates.get('encoder', train.get('lr')))}",
+                f"heads {_value(rates.get('heads', train.get('head_lr')))}",
+            ],
         ),
         *((key.replace("_", " ").capitalize(), train, [_value(train.get(key))]) for key in _TRAIN),
     ]

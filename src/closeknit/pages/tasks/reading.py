@@ -54,7 +54,7 @@ class Trained:
     tasks: list[Task]
     run: dict[str, Any]
     facts: dict[str, dict[str, Any]]  # answers, encoder, versions
-    metrics: dict[str, dict[str, Any]]  # rows, updates, validation, test, alone
+    metrics: dict[str, dict[str, Any]]  # rows, updates, rates, validation, test, alone
     history: History
     pretraining: History
 
@@ -77,6 +77,10 @@ class Trained:
 def read_trained(folder: Path) -> Trained:
     main, scores = folder / "closeknit.json", folder / "metrics.json"
     if not main.exists():
+        if (folder / "checkpoints").is_dir():
+            raise ModelError(
+                f"the run in {folder} is not finished; its report comes at the end (go on with --resume)"
+            )
         raise ModelError(f"{folder} is no folder of a model: it has no closeknit.json")
     facts = _read_json(main)
     if facts.get("kind") != "multi_task":
@@ -93,7 +97,7 @@ def read_trained(folder: Path) -> Trained:
         [Task.of(name, own, number) for number, (name, own) in enumerate(tables.items())],
         run,
         {key: _part(facts, key, main) for key in ("answers", "encoder", "versions")},
-        {key: _part(metrics, key, scores) for key in ("rows", "updates", *PARTS, "alone")},
+        {key: _part(metrics, key, scores) for key in ("rows", "updates", "rates", *PARTS, "alone")},
         _history(metrics, "history", scores),
         _history(metrics, "pretraining", scores),
     )
