@@ -44,6 +44,25 @@ if fit.world.main:
 """
 
 
+TASKS = """
+import json, sys
+from closeknit.data import Examples
+from closeknit.multitask import MultiTaskConfig, MultiTaskFit, TaskData
+
+settings, texts, labels, out = json.loads(open(sys.argv[1]).read())
+second = texts[1:] + texts[:1]
+same = ["yes" if a == b else "no" for a, b in zip(labels, labels[1:] + labels[:1])]
+data = {"kind": TaskData(Examples(texts, labels=labels)), "same": TaskData(Examples(texts[:11], second[:11], same[:11]))}
+fit = MultiTaskFit(data, MultiTaskConfig.from_dict(settings))
+agreement = list(fit.training.agreement().values())
+steps = [[step.loss, step.grad_norm, *agreement] for step in fit]
+if fit.world.main:
+    from safetensors.torch import save_file
+    save_file({k: v.contiguous().clone() for k, v in fit.training.learners.state_dict().items()}, out + ".safetensors")
+    open(out, "w").write(json.dumps({"steps": steps, "size": fit.world.size}))
+"""
+
+
 def free_port() -> int:
     """One that nothing uses now; a port of the launch before may not be free again yet."""
     with socket.socket() as asked:
@@ -124,3 +143,23 @@ def test_negatives_come_from_all_processes(tiny, small, tmp_path, method, chunk)
     end_one, end_two = (load_file(tmp_path / f"out{n}.json.safetensors") for n in (1, 2))
     for key, value in end_one.items():
         assert torch.allclose(value, end_two[key], atol=1e-4), key
+
+
+def test_gradient_surgery_of_two_processes_is_that_of_one(tiny, small, tmp_path):
+    from safetensors.torch import load_file
+
+    settings = {
+        "tasks": {"kind": {"kind": "classify", "data": "x"}, "same": {"kind": "pair_classify", "data": "x"}},
+        "encoder": {"name": tiny(), "max_length": 24, "dropout": 0.0},
+        "schedule": {"name": "together", "surgery": "pcgrad"},
+        "shared": {"dropout": 0.0},
+        "train": {"epochs": 2, "batch_size": 5, "lr": 1e-3, "validation": 0.0},
+    }
+    rows = (small[0][:16], small[1][:16])  # the last batches have one row: a process has none of it
+    one, two = (launch(tmp_path, n, settings, rows, TASKS) for n in (1, 2))
+    assert (one["size"], two["size"]) == (1, 2)
+    for a, b in zip(one["steps"], two["steps"], strict=True):
+        assert a == pytest.approx(b, rel=1e-3, abs=1e-5)
+    end_one, end_two = (load_file(tmp_path / f"out{n}.json.safetensors") for n in (1, 2))
+    for key, value in end_one.items():
+        assert torch.allclose(value, end_two[key], atol=2e-4), key
