@@ -163,8 +163,11 @@ def test_a_run_with_pretraining_is_taken_up_in_either_stage(tiny, parts, small, 
 
 def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
     config = settings(tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1})
-    fit = MultiTaskFit(parts, config, sentences=sentences_from(sorted(set(small[0]))))
+    told: list[str] = []
+    fit = MultiTaskFit(parts, config, sentences=sentences_from(sorted(set(small[0]))), tell=told.append)
     assert fit.stage is not None
+    next(iter(fit))
+    assert told[-1].startswith("first simcse on 18 rows")
     assert fit.model.encoder.trunk is fit.stage.model.encoder.trunk
     assert fit.model.encoder.pooling == "first"
 

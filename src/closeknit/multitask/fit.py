@@ -194,6 +194,9 @@ class MultiTaskFit:
     def __iter__(self) -> Iterator[Step]:
         before = 0
         if self.stage is not None:
+            if self.world.main:
+                rows, method = len(self.stage.sentences), self.config.pretrain.method
+                self.tell(f"first {method} on {rows:,} rows: {self.stage.steps} of the {self.steps} steps")
             yield from self.stage
             before = self.stage.steps
             self.model.metrics["pretraining"] = self.stage.model.metrics["history"]
