@@ -86,10 +86,9 @@ class MultiTaskFit:
         self.training = train(encoder, tasks, options, world=self.world, schedule=schedule, combine=combine)
         self.validation: dict[str, tuple[Examples, Tokens]] = {}
         for name, own in data.items():
-            if own.validation is not None:
-                self.model.check(name, own.validation)
-            if own.test is not None:
-                self.model.check(name, own.test)
+            for part in (own.validation, own.test):
+                if part is not None:
+                    self.model.check(name, part)  # now rather than after the training
             if own.validation is not None:
                 self.validation[name] = own.validation, self.model.rows(name, own.validation)
         self.loop = Loop(
