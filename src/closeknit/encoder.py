@@ -139,7 +139,7 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
     """(trunk, tokenizer) of a transformers encoder: safetensors only, no code from the source."""
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-    with quiet_transformers():
+    with quiet_transformers(), no_vain_retries(source):
         try:
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
             if dropout is not None:
@@ -269,6 +269,31 @@ def merged_trunk(encoder: Encoder) -> Any:
 
     trunk: Any = copy.deepcopy(encoder.trunk)
     return trunk.merge_and_unload()
+
+
+@contextlib.contextmanager
+def no_vain_retries(source: str | Path) -> Iterator[None]:
+    """Where the hub's name cannot even be looked up, what is not in the cache fails at once instead of after many tries."""
+    import os
+    import socket
+    from urllib.parse import urlparse
+
+    from huggingface_hub import constants
+
+    behind_proxy = any(name.lower() in ("https_proxy", "all_proxy") for name in os.environ)
+    if constants.HF_HUB_OFFLINE or behind_proxy or Path(source).is_dir():
+        yield
+        return
+    try:
+        socket.getaddrinfo(urlparse(constants.ENDPOINT).hostname, 443)
+        offline = False
+    except OSError:
+        offline = True
+    constants.HF_HUB_OFFLINE = offline
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = False
 
 
 @contextlib.contextmanager
