@@ -805,3 +805,14 @@ def test_labels_that_training_lacks_name_the_task(tiny, parts):
         data = {**parts, "topic": dataclasses.replace(parts["topic"], **{part: strange})}
         with pytest.raises(DataError, match=r"task topic: .*does not know the label stolen"):
             MultiTaskFit(data, settings(tiny()))
+
+
+def test_the_rates_that_a_run_had_are_told_by_what_learnt_at_them(tiny, parts):
+    task = {"kind": "classify", "data": "x", "objective": "triple_entropy", "options": {"centers": 3}}
+    train = {"epochs": 1, "lr": 1e-4, "head_lr": 2e-3, "objective_lr": 3e-2}
+    config = settings(tiny(), tasks={"topic": task}, train=train).only("topic")
+    model = drained(MultiTaskFit({"topic": parts["topic"]}, config)).model
+    assert model.metrics["rates"] == {"encoder": 1e-4, "heads": 2e-3, "objectives": 3e-2}
+    frozen = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, frozen=True))
+    model = drained(MultiTaskFit({"topic": parts["topic"]}, frozen)).model
+    assert model.metrics["rates"] == {"heads": 2e-3, "objectives": 3e-2}

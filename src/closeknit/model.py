@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from . import __version__
 from .card import model_card
 from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
-from .config import RunConfig
+from .config import RunConfig, to_toml
 from .data import Examples
 from .encoder import Encoder, load_pretrained, merged_trunk
 from .errors import ConfigError, DataError, MissingExtra, ModelError, did_you_mean
@@ -93,22 +93,15 @@ class Model:
         if self.objective:
             write_tensors(folder / OBJECTIVE, self.objective)
             self._draw_distances(folder)
-        (folder / RUN).write_text(self.config.to_toml(), encoding="utf-8")
-        write_json(folder / METRICS, self.metrics)
-        facts = {
-            "format": FORMAT,
-            "kind": "text_classifier",
+        own = {
             "labels": self.labels,
             "label_type": self.label_type,
             "paired": self.paired,
             "heads": {name: _head_facts(head) for name, head in self.heads.items()},
-            "encoder": encoder_facts(self.encoder),
-            "run": self.config.to_dict(),
-            "versions": versions(),
-            "files": file_sizes(folder),
         }
-        (folder / "README.md").write_text(model_card(facts, self.metrics), encoding="utf-8")
-        write_json(folder / MAIN, facts)
+        describe_folder(
+            folder, "text_classifier", self.encoder, self.config.to_dict(), self.metrics, model_card, own
+        )
 
     def _draw_distances(self, folder: Path) -> None:
         """A picture of learnt label distances, where there are any and pictures can be drawn."""
@@ -222,7 +215,32 @@ def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def file_sizes(folder: Path) -> dict[str, int]:
+def describe_folder(
+    folder: Path,
+    kind: str,
+    encoder: Encoder,
+    run: dict[str, dict[str, Any]],
+    metrics: dict[str, Any],
+    card: Callable[[dict[str, Any], dict[str, Any]], str],
+    own: dict[str, Any],
+) -> None:
+    """What a model folder says of itself, `closeknit.json` last; `own` are the facts that models of its kind have."""
+    (folder / RUN).write_text(to_toml(run), encoding="utf-8")
+    write_json(folder / METRICS, metrics)
+    facts = {
+        "format": FORMAT,
+        "kind": kind,
+        **own,
+        "encoder": _encoder_facts(encoder),
+        "run": run,
+        "versions": versions(),
+        "files": _file_sizes(folder),
+    }
+    (folder / "README.md").write_text(card(facts, metrics), encoding="utf-8")
+    write_json(folder / MAIN, facts)
+
+
+def _file_sizes(folder: Path) -> dict[str, int]:
     """What a model folder holds, so that a damaged file is noticed."""
     return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
 
@@ -374,7 +392,7 @@ def sequence_classifier(model: Model) -> str | None:
     return str(known[type(encoder.config)].__name__) if same else None
 
 
-def encoder_facts(encoder: Encoder) -> dict[str, Any]:
+def _encoder_facts(encoder: Encoder) -> dict[str, Any]:
     """What is needed to build an encoder again, beside its tensors."""
     facts = {"name": encoder.name, "model_type": encoder.model_type, "pooling": encoder.pooling}
     return facts | ({"textcnn": encoder.config.to_dict()} if encoder.model_type == "textcnn" else {})

@@ -168,13 +168,13 @@ def multitask_in_folder(
     singles: dict[str, Any] = {}
     for name in config.tasks if alone and len(config.tasks) > 1 else ():
         tell(f"{name} alone")
-        fitted = _multitask(
-            {name: data[name]}, config.only(name), sentences, out / ALONE / name, resume, overwrite, world
-        )
+        rows, single = {name: data[name]}, config.only(name)
+        known = _identity_of(rows, single, sentences)
+        fitted = _multitask(rows, single, sentences, known, out / ALONE / name, resume, overwrite, world)
         singles[name] = {
             part: fitted[part][name] for part in ("validation", "test") if name in fitted.get(part, {})
         }
-    metrics = _multitask(data, config, sentences, out, resume, overwrite, world, singles)
+    metrics = _multitask(data, config, sentences, identity, out, resume, overwrite, world, singles)
     if world.main and singles and "alone" not in metrics:  # the run had been finished before, without them
         model = MultiTaskModel.load(out)
         model.metrics["alone"] = metrics["alone"] = singles
@@ -197,14 +197,13 @@ def _multitask(
     data: dict[str, TaskData],
     config: MultiTaskConfig,
     sentences: Sentences | None,
+    identity: Mapping[str, Any],
     out: Path,
     resume: bool,
     overwrite: bool,
     world: World,
     singles: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    identity = _identity_of(data, config, sentences)
-
     def build(states: Path) -> MultiTaskFit:
         return MultiTaskFit(data, config, sentences=sentences, folder=states, resume=resume, world=world)
 

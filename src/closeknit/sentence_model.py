@@ -15,26 +15,22 @@ import torch
 from torch import Tensor, nn
 
 from .card import sentence_card
-from .checkpoint import read_json, read_tensors, write_json, write_tensors
-from .config import EncoderConfig, build_table, to_toml
+from .checkpoint import read_json, read_tensors, write_tensors
+from .config import EncoderConfig, build_table
 from .encoder import Encoder, load_encoder
 from .errors import ConfigError, did_you_mean
 from .evaluation import Floats, encode_texts
 from .model import (
-    FORMAT,
     HEADS,
     MAIN,
     METRICS,
-    RUN,
     damage_explained,
-    encoder_facts,
+    describe_folder,
     existing_device,
-    file_sizes,
     fill,
     load_saved_encoder,
     read_facts,
     save_folder,
-    versions,
     write_encoder,
 )
 from .progress import progress_bar
@@ -237,19 +233,10 @@ class SentenceModel:
         self.tokeniser.save(folder)
         if self.dense is not None:
             write_tensors(folder / HEADS, self.dense.state_dict())
-        (folder / RUN).write_text(to_toml(self.config.to_dict()), encoding="utf-8")
-        write_json(folder / METRICS, self.metrics)
-        facts = {
-            "format": FORMAT,
-            "kind": "sentence_encoder",
-            "dense": self.dense is not None,
-            "encoder": encoder_facts(self.encoder),
-            "run": self.config.to_dict(),
-            "versions": versions(),
-            "files": file_sizes(folder),
-        }
-        (folder / "README.md").write_text(sentence_card(facts, self.metrics), encoding="utf-8")
-        write_json(folder / MAIN, facts)
+        own = {"dense": self.dense is not None}
+        describe_folder(
+            folder, "sentence_encoder", self.encoder, self.config.to_dict(), self.metrics, sentence_card, own
+        )
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> SentenceModel:

@@ -412,7 +412,7 @@ def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfi
     groups: list[dict[str, Any]] = []
     seen: set[int] = set()
 
-    def add(modules: Iterable[nn.Module], rate: float, decay: bool) -> None:
+    def add(name: str, modules: Iterable[nn.Module], rate: float, decay: bool) -> None:
         kept: list[nn.Parameter] = []
         plain: list[nn.Parameter] = []
         for module in modules:
@@ -422,13 +422,13 @@ def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfi
                     (kept if decay and parameter.dim() > 1 else plain).append(parameter)
         for parameters, amount in ((kept, config.weight_decay), (plain, 0.0)):
             if parameters:
-                groups.append({"params": parameters, "lr": rate, "weight_decay": amount})
+                groups.append({"params": parameters, "lr": rate, "weight_decay": amount, "name": name})
 
     # a second encoder among the heads learns at an encoder's rate
     second = [module for task in tasks for module in task.heads.modules() if isinstance(module, Encoder)]
-    add([encoder.trunk, *second], lr, True)
-    add([encoder.top, *(task.heads for task in tasks)], head_lr, True)
-    add([task.objective for task in tasks], objective_lr, False)
+    add("encoder", [encoder.trunk, *second], lr, True)
+    add("heads", [encoder.top, *(task.heads for task in tasks)], head_lr, True)
+    add("objectives", [task.objective for task in tasks], objective_lr, False)
     return groups
 
 

@@ -73,9 +73,8 @@ def prepared(
     Of a trial, every part has its share of rows.
     """
     task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
-    fitted = {part: as_asked(examples, task) for part, examples in parts.parts.items()}
-    training = as_asked(parts.training, task)
-    validation, test = fitted.get("validation"), fitted.get("test")
+    asked = DataSet(parts.name, {part: as_asked(examples, task) for part, examples in parts.parts.items()})
+    training, validation, test = asked.training, asked.parts.get("validation"), asked.parts.get("test")
     held = [part for part in (validation, test) if part is not None]
     if task.leaks == "drop" and held:
         seen = {key for part in held for key in _keys(part)}

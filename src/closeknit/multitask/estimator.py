@@ -95,10 +95,11 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         for name in self.tasks or {}:
             if name not in data:
                 raise DataError(f"there are no data for the task {name}{did_you_mean(name, data)}")
-        config = self._config(data, sentences is not None)
-        rows = {name: self._rows(name, given, config.tasks[name]) for name, given in data.items()}
+        listed = {name: _two(name, given) for name, given in data.items()}
+        config = self._config(listed, sentences is not None)
+        rows = {name: self._rows(name, given, config.tasks[name]) for name, given in listed.items()}
         held = {
-            name: self._rows(name, given, config.tasks[name], "validation")
+            name: self._rows(name, _two(name, given), config.tasks[name], "validation")
             for name, given in (validation or {}).items()
         }
         parts = {
@@ -111,7 +112,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             for name, own in rows.items()
         }
         self._fit(parts, config, sentences)
-        self._remember_types(data)
+        self._remember_types(listed)
         return self
 
     def _fit(
@@ -127,7 +128,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     def _remember_types(self, data: Mapping[str, Rows]) -> None:
         """Whole numbers and truth values as classes come back as such."""
         for name, given in data.items():
-            kinds = {type(value).__name__ for value in _two(name, given)[1]}
+            kinds = {type(value).__name__ for value in given[1]}
             if kinds in ({"int"}, {"bool"}) and self.model_.answers[name].labels:
                 answers = self.model_.answers
                 answers[name] = dataclasses.replace(answers[name], label_type=kinds.pop())
@@ -157,7 +158,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         return MultiTaskConfig.from_dict(
             {
                 "tasks": {
-                    name: {"kind": _kind(name, rows), **(self.tasks or {}).get(name, {})}
+                    name: {"kind": _kind(rows), **(self.tasks or {}).get(name, {})}
                     for name, rows in data.items()
                 },
                 "encoder": encoder,
@@ -171,7 +172,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     @staticmethod
     def _rows(name: str, given: Rows, task: TaskConfig, part: str = "") -> Examples:
         where = f"task {name}" + (f", {part}" if part else "")
-        texts, answers = _two(name, given)
+        texts, answers = given
         if task.kind != "pair_score":
             return from_python(texts, [_label(value) for value in answers], name=where)
         examples = from_python(texts, name=where)
@@ -210,7 +211,10 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         """The scores of each task that is named, and the average of their metrics."""
         check_is_fitted(self, "model_")
         return self.model_.evaluate(
-            {name: self._rows(name, given, self.model_.task(name)) for name, given in data.items()}
+            {
+                name: self._rows(name, _two(name, given), self.model_.task(name))
+                for name, given in data.items()
+            }
         )
 
     def encode(self, texts: Sequence[str], normalize: bool = False) -> Floats:
@@ -272,9 +276,9 @@ def _list(values: Any) -> list[Any]:
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
-def _kind(name: str, given: Any) -> str:
+def _kind(given: Rows) -> str:
     """What the data look like."""
-    texts, answers = _two(name, given)
+    texts, answers = given
     if isinstance(texts[0], str):
         return "classify"
     return "pair_score" if any(isinstance(value, float) for value in answers) else "pair_classify"

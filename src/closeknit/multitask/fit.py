@@ -228,7 +228,8 @@ class MultiTaskFit:
         metrics["history"] = self.loop.history
         metrics["rows"] = {name: len(own.train) for name, own in self.data.items()}
         metrics["updates"] = dict(self.training.taken)
-        metrics["rates"] = {"encoder": self.training.rates[0], "heads": self.training.rates[-1]}
+        named = zip(self.training.groups, self.training.rates, strict=True)
+        metrics["rates"] = {group["name"]: rate for group, rate in named}
         self.training.learners.eval()
 
 

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from ..card import multitask_card
-from ..checkpoint import read_json, read_tensors, write_json, write_tensors
-from ..config import to_toml
+from ..checkpoint import read_json, read_tensors, write_tensors
 from ..data import Examples
 from ..encoder import Encoder
 from ..errors import ConfigError, DataError, did_you_mean
@@ -25,21 +24,16 @@ from ..evaluation import Floats, outputs, softmax
 from ..metrics import classification_scores, pearson, spearman
 from ..mistakes import Mistake, class_mistakes, read_mistakes, score_mistakes, write_mistakes
 from ..model import (
-    FORMAT,
     HEADS,
-    MAIN,
     METRICS,
-    RUN,
     damage_explained,
-    encoder_facts,
+    describe_folder,
     existing_device,
-    file_sizes,
     fill,
     label_numbers,
     load_saved_encoder,
     read_facts,
     save_folder,
-    versions,
     write_encoder,
 )
 from ..tokens import Tokeniser, Tokens, stacked
@@ -208,23 +202,14 @@ class MultiTaskModel:
             folder / HEADS,
             tensors | {f"heads.{key}": value for key, value in self.heads.state_dict().items()},
         )
-        (folder / RUN).write_text(to_toml(self.config.to_dict()), encoding="utf-8")
-        write_json(folder / METRICS, self.metrics)
         if self.mistakes:
             (folder / MISTAKES).mkdir()
             for name, mistakes in self.mistakes.items():
                 write_mistakes(folder / MISTAKES / f"{name}.csv", mistakes)
-        facts = {
-            "format": FORMAT,
-            "kind": "multi_task",
-            "answers": {name: asdict(own) for name, own in self.answers.items()},
-            "encoder": encoder_facts(self.encoder),
-            "run": self.config.to_dict(),
-            "versions": versions(),
-            "files": file_sizes(folder),
-        }
-        (folder / "README.md").write_text(multitask_card(facts, self.metrics), encoding="utf-8")
-        write_json(folder / MAIN, facts)
+        own = {"answers": {name: asdict(answers) for name, answers in self.answers.items()}}
+        describe_folder(
+            folder, "multi_task", self.encoder, self.config.to_dict(), self.metrics, multitask_card, own
+        )
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None) -> MultiTaskModel:
