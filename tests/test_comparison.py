@@ -131,8 +131,8 @@ def test_finished_runs_are_not_run_again_and_a_cut_line_is_redone(study, tmp_pat
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:5]) + lines[5][:40])  # killed while writing the sixth
     done = []
-    original = runners._do
-    monkeypatch.setattr(runners, "_do", lambda job, *rest: done.append(job) or original(job, *rest))
+    original = runners._stock
+    monkeypatch.setattr(runners, "_stock", lambda job, *rest: done.append(job) or original(job, *rest))
     run_study(made, out, place=ONE)
     assert len(done) == 3
     assert rows_of(out) == whole

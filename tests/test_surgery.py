@@ -23,7 +23,7 @@ from closeknit.objectives.softmax import CrossEntropy
 from closeknit.processes import World
 from closeknit.samplers import batches_per_epoch, length_grouped
 from closeknit.surgery import Apart, cosines, pcgrad
-from closeknit.tasks import Task, batches_of
+from closeknit.tasks import Shelved, Task, labels_of
 from closeknit.training import NotFinite, TrainConfig, Training
 
 
@@ -302,7 +302,7 @@ def make_training(tiny, small, *, dropout=0.0, copies=False, frozen=False, combi
     tasks = []
     for number, name in enumerate(("one", "two")):
         plan = length_grouped(tokens.lengths, config.batch_size, 0 if copies else number)
-        batch = batches_of(tokens, y, plan, per_epoch, CPU)
+        batch = Shelved(tokens, labels_of(y, CPU.device), plan, per_epoch, CPU)
         with torch.random.fork_rng():
             torch.manual_seed(8)
             head = SingleHead(encoder.dim, 3)

@@ -32,7 +32,8 @@ def center_loss(z: Tensor, w: Tensor, y: Tensor, *, gamma: float, scale: float, 
         loss = mean_i -log softmax_c(scale * (S_ic - margin * [c = y_i]))[y_i]
 
     Rows in half precision on a GPU are multiplied in it, with sums in float32; all else is done in float32, or
-    float64 where the rows are. With p the softmax over k, dS/ds_k = p_k (1 + (s_k - S) / gamma).
+    float64 where the rows are. With p the softmax over k, dS/ds_k = p_k (1 + (s_k - S) / gamma). Rows with label -1
+    have no part in the mean.
     """
     loss: Tensor = _CenterLoss.apply(z, w, y, (gamma, scale, margin), torch.is_grad_enabled())
     return loss
@@ -76,10 +77,10 @@ def _kernels(z: Tensor) -> Any:
     if not z.is_cuda or z.dtype == torch.float64:
         return None
     try:
-        from . import kernels
+        from .kernels import centers
     except ImportError:
         return None
-    return kernels
+    return centers
 
 
 # ---------------------------------------------------------------- in plain torch
@@ -98,6 +99,9 @@ def _plain(
     height = min(R, max(1, most // len(w)))
     near_all, share_all = (torch.empty(height, len(w), dtype=exact, device=z.device) for _ in range(2))
     total_loss = torch.zeros((), dtype=exact, device=z.device)
+    counts = (y >= 0).to(exact)  # (R,)
+    amount = counts.sum().clamp_min(1.0)
+    y = y.clamp_min(0)
     grad_w = torch.zeros_like(w) if train else w
     for start in range(0, R, height):
         chunk = slice(start, start + height)
@@ -112,10 +116,12 @@ def _plain(
         score = torch.einsum("rck,rck->rc", p, s) / weight  # (r, C)
         truth = F.one_hot(label, C).to(exact)  # (r, C)
         logits = scale * (score - margin * truth)  # (r, C)
-        total_loss += F.cross_entropy(logits, label, reduction="sum")
+        total_loss += F.cross_entropy(logits, label, reduction="none") @ counts[chunk]
         if not train:
             continue
-        outer = (torch.softmax(logits, -1) - truth) * (scale / R) / weight  # (r, C)
+        outer = (
+            (torch.softmax(logits, -1) - truth) * (scale * counts[chunk, None] / amount) / weight
+        )  # (r, C)
         s.sub_(score.unsqueeze(-1)).div_(gamma).add_(1.0).mul_(p).mul_(outer.unsqueeze(-1))
         near.mul_(shrink)
         grad_w.addmm_(near.T, own)
@@ -125,9 +131,9 @@ def _plain(
             slope, row_shrink[chunk], out=own
         )  # these rows are done with: their gradient takes their place
     if not train:
-        return total_loss / R, None
+        return total_loss / amount, None
     for start in range(0, len(w), 256):  # in place, some centers at a time
         chunk = slice(start, start + 256)
         own = w[chunk] * shrink[0, chunk, None]
         grad_w[chunk].addcmul_((grad_w[chunk] * own).sum(1, keepdim=True), own, value=-1.0)
-    return total_loss / R, (rows, grad_w)
+    return total_loss / amount, (rows, grad_w)

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .data import Examples
 from .embedding_scores import ScoredPairs, geometry_scores, sts_scores
@@ -28,7 +27,7 @@ from .progress import say
 from .samplers import Plan, batches_per_epoch, length_grouped
 from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
 from .sentences import Sentences
-from .tasks import Batch, Step, Task, dealt
+from .tasks import Batch, Shelved, Step, Task, dealt
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
 from .training import train
 from .views import drophead, mask_spans, without_dropout
@@ -84,7 +83,7 @@ class EmbeddingFit:
         )
         batch, self.per_epoch = self._batches(tokeniser)
         task = Task(method.name, batch, self.per_epoch, objective, self.heads)
-        self.training = train(encoder, [task], options, world=self.world)
+        self.training = train(encoder, [task], options, world=self.world, tell=self.tell)
         self.loop = Loop(
             self.training,
             every=options.evaluate_every or self.per_epoch,
@@ -109,17 +108,28 @@ class EmbeddingFit:
         whole, rows = stacked(parts), len(self.sentences)
         plan = length_grouped(lengths, options.batch_size, options.seed)
         per_epoch = batches_per_epoch(rows, options.batch_size)
-        mask = _mask_token(tokeniser) if method.span and len(texts) == 1 else ""
+        groups = torch.from_numpy(self.sentences.groups).to(self.world.device)
+        starts = [rows * column for column in range(len(texts))] if len(texts) > 1 else [0, 0]
 
-        def views(share: npt.NDArray[np.int64], epoch: int) -> Tokens:
-            if len(texts) > 1:
-                return whole.select(np.concatenate([share + rows * column for column in range(len(texts))]))
-            if not mask:
-                return whole.select(np.tile(share, 2))
+        def targets(share: Tensor) -> Tensor:
+            """(V B, 2): the view and the group of each text."""
+            view = torch.arange(len(starts), device=share.device).repeat_interleave(len(share))
+            return torch.stack([view, groups[share].repeat(len(starts))], dim=1)
+
+        shelved = Shelved(whole, targets, plan, per_epoch, self.world, starts=starts)
+        if not method.span or len(texts) > 1:
+            return shelved, per_epoch
+        mask = _mask_token(tokeniser)
+
+        def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
+            """The second view is the text with a span masked, each time another one."""
+            epoch, drawn_rows, share, filler = shelved.deal(number, part, parts)
             masked = mask_spans(texts[0], share.tolist(), method.span, mask, options.seed, epoch)
-            return stacked([whole.select(share), tokeniser(Examples(masked))])
+            views = stacked([whole.select(share), tokeniser(Examples(masked))])
+            y = targets(torch.from_numpy(share).to(self.world.device))
+            return Batch(views.pad(np.arange(len(views))), y, drawn_rows, filler)
 
-        return _stacked_batches(views, self.sentences.groups, plan, per_epoch, self.world), per_epoch
+        return batch, per_epoch
 
     def _adaptation(self, folder: Path | None) -> Loop:
         """Masked-language modelling on all texts, before anything else."""
@@ -144,7 +154,7 @@ class EmbeddingFit:
         )
         objective = Joint([Term("masked_language", 1.0, CrossEntropy(), "masked_tokens")])
         task = Task("adapt", masking, per_epoch, objective, nn.ModuleDict({"masked_tokens": head}))
-        training = train(encoder, [task], settings, world=self.world)
+        training = train(encoder, [task], settings, world=self.world, tell=self.tell)
         return Loop(
             training,
             every=per_epoch,
@@ -249,27 +259,6 @@ def loss_of(method: MethodConfig) -> nn.Module:
     if method.name == "mirror":
         return NTXent(temperature=method.sharpness)
     return MultipleNegatives(scale=1.0 / method.sharpness)
-
-
-def _stacked_batches(
-    views: Callable[[npt.NDArray[np.int64], int], Tokens],
-    groups: npt.NDArray[np.int64],
-    plan: Plan,
-    per_epoch: int,
-    world: World,
-) -> Callable[[int, int, int], Batch]:
-    deal = dealt(plan, per_epoch, world)
-
-    def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        epoch, rows, share, filler = deal(number, part, parts)
-        tokens = views(share, epoch)
-        amount = len(tokens) // len(share)
-        y = np.stack(
-            [np.repeat(np.arange(amount), len(share)), np.tile(groups[share], amount)], axis=1
-        )  # (R, 2)
-        return Batch(tokens.pad(np.arange(len(tokens))), torch.from_numpy(y), rows, filler)
-
-    return batch
 
 
 def masked_batches(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .blocks import FusedTrunk
 from .data import Examples
 from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
 from .textcnn import TextCNN
@@ -55,16 +56,22 @@ class Encoder(nn.Module):
             raise ConfigError(f"{name} has no trained pooler of its own; use pooling first or mean")
         self.pooling = pooling
         self.top: nn.Module = nn.Identity()  # what several tasks share above the pooled vector
+        self.fused: FusedTrunk | None = None  # the trunk's pass by fewer kernels, while a training uses it
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         given = {key: value for key, value in inputs.items() if key != "special"}
-        output = self.trunk(**given)
-        hidden, mask = output.last_hidden_state, inputs["attention_mask"].bool()
-        return Encoded(hidden, mask, inputs["special"], self.top(self._pool(hidden, mask, output)))
+        mask, own = inputs["attention_mask"].bool(), None
+        if self.fused is not None and self.fused.fits(given):
+            hidden = self.fused(given)
+        else:
+            output = self.trunk(**given)
+            hidden, own = output.last_hidden_state, getattr(output, "pooler_output", None)
+        return Encoded(hidden, mask, inputs["special"], self.top(self._pool(hidden, mask, own)))
 
-    def _pool(self, hidden: Tensor, mask: Tensor, output: Any) -> Tensor:
+    def _pool(self, hidden: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         if self.pooling == "own":
-            pooled: Tensor = output.pooler_output
+            trunk: Any = self.trunk
+            pooled: Tensor = trunk.pooler(hidden) if own is None else own
             return pooled
         if self.pooling == "mean":
             weights = mask.unsqueeze(-1).to(hidden.dtype)  # (R, T, 1)

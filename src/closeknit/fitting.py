@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .config import EncoderConfig, RunConfig
-from .data import Examples, check_classes, split
+from .data import Examples, Rows, check_classes, split
 from .encoder import Encoder
 from .errors import ConfigError
 from .evaluation import outputs
@@ -24,9 +25,9 @@ from .objectives import Joint, build_objective
 from .processes import World, seeded, this_world
 from .progress import say
 from .samplers import Plan, batches_per_epoch, k_per_class, length_grouped, rows_without_positive
-from .tasks import Step, Task, batches_of
-from .tokens import RememberingTokeniser, Tokeniser
-from .training import train
+from .tasks import Shelved, Step, Task, labels_of
+from .tokens import RememberingTokeniser, Shelf, Tokeniser
+from .training import Training, train
 
 # Tell apart the random numbers that are made of one seed for different ends.
 _ENCODER, _HEADS, _OBJECTIVE = 2, 3, 4
@@ -52,6 +53,7 @@ class Fit:
         resume: bool = False,
         world: World | None = None,
         stock: Stock | None = None,
+        lane: Lane | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
         self.config, self.tell = config, tell
@@ -61,19 +63,26 @@ class Fit:
         if validation is None and options.validation > 0:
             kept, held_out = split(examples.required_labels, options.validation, options.seed)
             examples, validation = examples.select(kept), examples.select(held_out)
+            if lane is not None and lane.rows is not None:
+                lane.rows = lane.rows[kept]
         if validation is None and (options.patience or options.evaluate_every):
             raise ConfigError(
                 "train.patience and train.evaluate_every need a validation part: give the data one, "
                 "or set train.validation to the share of rows to hold out"
             )
         names = list(labels) if labels is not None else examples.classes
+        if config.encoder.name == "textcnn":
+            stock = lane = None  # it has the words of its training rows only
         self.model, self.objective = new_model(examples, names, config, self.world, stock)
+        if stock is not None and lane is None:
+            self.model.encoder = copy.deepcopy(self.model.encoder)
         self.tokens, self.y = self.model.tokens(examples), label_numbers(examples, names)
-        per_epoch = batches_per_epoch(len(examples), options.batch_size)
-        copies = self.objective.copies
-        batch = batches_of(self.tokens, self.y, self._plan(), per_epoch, self.world, copies=copies)
-        task = Task("classify", batch, per_epoch, self.objective, self.model.heads)
-        self.training = train(self.model.encoder, [task], options, world=self.world)
+        if lane is not None:
+            self.training = self._training_in(lane)
+        else:
+            targets = labels_of(self.y, self.world.device, self.objective.copies)
+            self.training = self._new_training(self._batches(targets))
+        per_epoch = self.training.tasks[0].per_epoch
         self.rows = len(examples)
         self.validation = None
         if validation is not None:
@@ -91,6 +100,41 @@ class Fit:
             world=self.world,
         )
         self._warn_of_idle_adaptation()
+
+    def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> Shelved:
+        per_epoch = batches_per_epoch(len(self.y), self.config.train.batch_size)
+        starts = [0] * self.objective.copies
+        return Shelved(self.tokens, targets, self._plan(), per_epoch, self.world, starts=starts, **shared)
+
+    def _new_training(self, batch: Shelved) -> Training:
+        per_epoch = batches_per_epoch(len(self.y), self.config.train.batch_size)
+        task = Task("classify", batch, per_epoch, self.objective, self.model.heads)
+        return train(self.model.encoder, [task], self.config.train, world=self.world, tell=self.tell)
+
+    def _training_in(self, lane: Lane) -> Training:
+        """A training in the memory of the run before, if that was of the same kind; the model is then that memory."""
+        shelf, labels = lane.stock.on_device(self.config.encoder, self.model.labels, self.world.device)
+        copies = self.objective.copies
+
+        def targets(rows: Tensor) -> Tensor:
+            return labels[rows].repeat(copies) if copies > 1 else labels[rows]
+
+        batch = self._batches(targets, shelf=shelf, rows=lane.rows)
+        learners = nn.ModuleDict({"encoder": self.model.encoder})
+        learners["classify_heads"], learners["classify_objective"] = self.model.heads, self.objective
+        kind = _kind(self.config, self.model.labels, learners)
+        if lane.kind == kind and lane.training is not None:
+            training = lane.training
+            per_epoch = batches_per_epoch(len(self.y), self.config.train.batch_size)
+            training.restart(learners, batch, per_epoch, self.config.train)
+            self.model.encoder, self.model.heads = training.encoder, training.tasks[0].heads
+            self.objective = training.tasks[0].objective
+        else:
+            lane.kind, lane.training = None, None  # its memory first
+            self.model.encoder = copy.deepcopy(self.model.encoder)
+            training = self._new_training(batch)
+            lane.kind, lane.training = kind, training
+        return training
 
     def _plan(self) -> Plan:
         """Which rows meet: of similar length, and of the same class where the objective compares rows."""
@@ -161,8 +205,8 @@ class Fit:
 
     def _finish(self) -> None:
         self._learn_neighbours()
-        if "weighting" in self.model.heads:  # it served the training only
-            del self.model.heads["weighting"]
+        served = {"weighting"}  # the training only
+        self.model.heads = nn.ModuleDict({k: v for k, v in self.model.heads.items() if k not in served})
         self.model.objective = {
             key: value.detach().cpu() for key, value in self.objective.state_dict().items()
         }
@@ -179,18 +223,56 @@ class Stock:
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
         self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
-        self._tokenisers: dict[tuple[str | None, int], Tokeniser] = {}
+        self._tokenisers: dict[tuple[str | None, int], RememberingTokeniser] = {}
+        self._on_device: dict[Any, Any] = {}
 
     def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
-        """A copy of the encoder as this seed would load it, and a tokeniser that knows the texts."""
-        tokens = config.name, config.max_length
-        if (config, seed) not in self._encoders:  # seeds differ where an encoder has weights to draw
+        """The encoder as this seed would load it, to be copied before it learns, and a tokeniser that knows the texts."""
+        drawn = seed if config.lora_rank else 0  # only adapters have weights to draw
+        if (config, drawn) not in self._encoders:
             with seeded(world, seed, _ENCODER):
                 encoder, tokeniser = config.load()
-            self._encoders = {(config, seed): encoder}
+            self._encoders = {(config, drawn): encoder.to(world.device)}
+            tokens = config.name, config.max_length
             if tokens not in self._tokenisers:
                 self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.examples)
-        return copy.deepcopy(self._encoders[config, seed]), self._tokenisers[tokens]
+        return self._encoders[config, drawn], self._tokenisers[config.name, config.max_length]
+
+    def on_device(
+        self, config: EncoderConfig, labels: Sequence[str], device: torch.device
+    ) -> tuple[Shelf, Tensor]:
+        """All texts and the numbers of their labels on a device; -1 for labels that are not among these."""
+        where = (config.name, config.max_length), tuple(labels), device
+        if where not in self._on_device:
+            number = {label: i for i, label in enumerate(labels)}
+            numbers = torch.tensor([number.get(label, -1) for label in self.examples.required_labels])
+            shelf = Shelf(self._tokenisers[config.name, config.max_length].tokens, device)
+            self._on_device = {where: (shelf, numbers.to(device))}
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)  # other streams will read them
+        found: tuple[Shelf, Tensor] = self._on_device[where]
+        return found
+
+
+class Lane:
+    """Runs on the texts of a stock that follow each other in the same memory: what one has captured serves the next.
+
+    `rows` are the rows of the stock that the next run learns from. Its model is overwritten by the run after it.
+    """
+
+    def __init__(self, stock: Stock) -> None:
+        self.stock = stock
+        self.rows: Rows | None = None
+        self.kind: object = None
+        self.training: Training | None = None
+
+
+def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> object:
+    """Runs of one kind differ in nothing that a captured update is bound to."""
+    free = {"seed": 0, "epochs": 1, "lr": None, "head_lr": None, "objective_lr": None}
+    train = dataclasses.replace(config.train, **free, warmup=0.0, schedule="constant")  # type: ignore[arg-type]
+    shapes = [tuple(tensor.shape) for tensor in (*learners.parameters(), *learners.buffers())]
+    return config.encoder, repr(config.objective), train, tuple(labels), shapes
 
 
 def new_model(
@@ -199,12 +281,10 @@ def new_model(
     """An untrained classifier for these rows, and the objective that will train it.
 
     Encoder, objective and heads draw from streams of their own: two objectives under one seed start
-    from the same classifier.
+    from the same classifier. An encoder from a stock is the stock's own.
     """
     seed, counts = config.train.seed, Counter(examples.required_labels)
-    if (
-        stock is not None and config.encoder.name != "textcnn"
-    ):  # which has the words of its training rows only
+    if stock is not None:
         encoder, tokeniser = stock.take(config.encoder, seed, world)
     else:
         with seeded(world, seed, _ENCODER):

@@ -183,9 +183,19 @@ def build_heads(encoder: Encoder, classes: int, views: Iterable[str]) -> nn.Modu
 
 
 def read_views(
-    inputs: dict[str, Tensor], encoded: Encoded, y: Tensor, heads: nn.ModuleDict, wanted: Iterable[str]
+    inputs: dict[str, Tensor],
+    encoded: Encoded,
+    y: Tensor,
+    heads: nn.ModuleDict,
+    wanted: Iterable[str],
+    *,
+    gaps: bool = False,
 ) -> dict[str, View]:
-    """The views of a batch that its objective asks for, each computed once, in the encoder's precision."""
+    """The views of a batch that its objective asks for, each computed once, in the encoder's precision.
+
+    With `gaps` a view of tokens has a row for every place of the batch, and label -1 where none is chosen: its shape does
+    not depend on the texts.
+    """
     asked = list(wanted)
     views: dict[str, View] = {}
 
@@ -210,6 +220,11 @@ def read_views(
             views[name] = View(heads[name](encoded.hidden[told]), y[told])
         elif name.endswith("tokens"):
             chosen = _chosen_tokens(encoded, name)  # (R, T)
+            if gaps:
+                views[name] = View(
+                    _products(encoded.hidden).flatten(0, 1), torch.where(chosen, y[:, None], -1).flatten()
+                )
+                continue
             owner = chosen.nonzero()[:, 0]  # (n,) the row each token belongs to
             views[name] = View(_products(encoded.hidden[chosen]), y[owner])
     return {name: views[name] for name in asked}
@@ -227,4 +242,6 @@ def _chosen_tokens(encoded: Encoded, view: str) -> Tensor:
         return encoded.mask
     if view == "content_tokens":
         return encoded.mask & ~encoded.special
-    return torch.ones_like(encoded.mask)
+    return encoded.mask.any(0).expand_as(
+        encoded.mask
+    )  # what the batch would be padded to, were its width its own

@@ -54,7 +54,9 @@ class Loop:
         self.history: list[dict[str, Any]] = []
         self.epoch_loss = 0.0
         self.task_losses: dict[str, list[float]] = {}  # sum and number of updates, since the last record
-        self.unread: list[Step] = []  # whose losses are in neither yet
+        self.unread: list[
+            Step | dict[str, Any]
+        ] = []  # whose losses are in neither yet; records that wait for them
         self.saved = time.monotonic()  # when the last checkpoint was written
 
     @property
@@ -74,6 +76,7 @@ class Loop:
                 self.save_state()
                 raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
             yield step
+        self._read_losses()
         if self.best is not None:
             self.training.learners.load_state_dict(self.best)
         self.training.learners.eval()
@@ -92,12 +95,10 @@ class Loop:
 
     def _evaluate(self, step: Step) -> Step:
         """Note the loss; score, keep the best state, and let others learn from it."""
-        self._read_losses()
-        record: dict[str, Any] = {"epoch": step.epoch, "loss": self.epoch_loss / self.every}
-        if len(self.training.tasks) > 1:
-            record |= {f"loss/{task}": total / updates for task, (total, updates) in self.task_losses.items()}
-        self.epoch_loss, self.task_losses = 0.0, {}
+        record: dict[str, Any] = {"epoch": step.epoch}
+        self.unread.append(record)  # its loss is read when something else waits for the device
         if self.evaluate is not None:
+            self._read_losses()
             scores = self.evaluate()
             record |= scores
             step = dataclasses.replace(step, scores=scores)
@@ -114,12 +115,21 @@ class Loop:
         """Add up what the updates since the last reading have lost."""
         self.training.look()
         for step in self.unread:
-            if step.number <= self.training.number:  # one that was not finite is as if it had not been
+            if isinstance(step, dict):
+                self._close(step)
+            elif step.number <= self.training.number:  # one that was not finite is as if it had not been
                 self.epoch_loss += step.loss
                 for task, loss in step.losses.items():
                     total, updates = self.task_losses.get(task, (0.0, 0))
                     self.task_losses[task] = [total + loss, updates + 1]
         self.unread = []
+
+    def _close(self, record: dict[str, Any]) -> None:
+        """The mean losses since the record before."""
+        record["loss"] = self.epoch_loss / self.every
+        if len(self.training.tasks) > 1:
+            record |= {f"loss/{task}": total / updates for task, (total, updates) in self.task_losses.items()}
+        self.epoch_loss, self.task_losses = 0.0, {}
 
     def keep(self, score: float) -> None:
         """Take the state as it is now for the best so far."""

@@ -121,10 +121,18 @@ def seeded(world: World, *numbers: int) -> Iterator[None]:
     The state outside is left as it was. Dropout, seeded by run, step and process, thus needs no
     random state in a checkpoint, and two runs in one program do not disturb each other.
     """
-    devices = [world.device] if world.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(mix(*numbers))
+    generators = [torch.default_generator]
+    if world.device.type == "cuda":
+        torch.cuda.init()
+        generators.append(torch.cuda.default_generators[world.device.index or 0])
+    before = [generator.get_state() for generator in generators]
+    for generator in generators:  # not by torch.manual_seed, which looks for every kind of device each time
+        generator.manual_seed(mix(*numbers))
+    try:
         yield
+    finally:
+        for generator, state in zip(generators, before, strict=True):
+            generator.set_state(state)
 
 
 def mix(*numbers: int) -> int:

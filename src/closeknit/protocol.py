@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,10 @@ import numpy.typing as npt
 from .config import RunConfig
 from .data import Examples, Rows
 from .evaluation import outputs, softmax
-from .fitting import Fit, Stock
+from .fitting import Fit, Lane, Stock
 from .metrics import classification_scores
 from .model import label_numbers
+from .processes import this_world
 from .training import NotFinite
 
 MAP_ROWS = 500  # test texts whose vectors are kept for a map
@@ -92,14 +93,41 @@ class Outcome:
 
 def do(job: Job, stock: Stock) -> Outcome:
     """Train and score; the same job gives the same numbers in any process of the same machine."""
+    return finished(doing(job, Lane(stock)))
+
+
+def finished(work: Generator[None, None, Outcome]) -> Outcome:
+    """What some work comes to when nothing is done in between."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
+
+
+def doing(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
+    """Train and score step by step, so that other work can be done in between; on a GPU in the memory of the lane."""
+    stock = lane.stock
     begun = time.perf_counter()
     training, testing = stock.examples.select(job.train), stock.examples.select(job.test)
     notes: list[str] = []
     try:
-        fit = Fit(training, job.config, labels=job.labels, stock=stock, tell=notes.append)
+        world = this_world()
+        lane.rows = np.asarray(job.train, dtype=np.int64)
+        shared = lane if world.device.type == "cuda" else None
+        fit = Fit(
+            training,
+            job.config,
+            labels=job.labels,
+            stock=stock,
+            lane=shared,
+            world=world,
+            tell=notes.append,
+        )
         before = _vectors(fit, testing) if job.vectors else {}
         for _ in fit:
-            pass
+            yield
     except NotFinite as error:
         return Outcome(job.key, seconds=time.perf_counter() - begun, error=str(error))
     logits, pooled = fit.model.outputs(testing)

@@ -6,6 +6,7 @@ the same function with the same number of threads, so that the numbers are the s
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import multiprocessing
 import os
@@ -48,12 +49,11 @@ def cores() -> int:
 _stocks: dict[str, Any] = {}  # of this process: data set -> Stock
 
 
-def _do(job: Job, examples: Examples, threads: int) -> Outcome:
-    """Do a job in this process, which keeps the encoder and the tokens of the last data set for the next job."""
+def _stock(job: Job, examples: Examples, threads: int) -> Any:
+    """The encoder and the tokens of the last data set, which this process keeps for the next job."""
     import torch
 
     from .fitting import Stock
-    from .protocol import do
 
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
@@ -61,29 +61,101 @@ def _do(job: Job, examples: Examples, threads: int) -> Outcome:
     if stock is None or stock.examples is not examples:
         _stocks.clear()
         stock = _stocks[job.data] = Stock(examples)
-    return do(job, stock)
+    return stock
+
+
+def _do(job: Job, examples: Examples, threads: int) -> Outcome:
+    """Do a job in this process."""
+    from .protocol import do
+
+    return do(job, _stock(job, examples, threads))
+
+
+LANES, STRIDE = (
+    4,
+    16,
+)  # jobs side by side on a GPU, and updates of one that are queued before the next has its turn
 
 
 class Here:
-    """One job after another in this process."""
+    """Jobs in this process: one after another, or, on a GPU, some side by side.
 
-    def __init__(self, texts: Mapping[str, Examples], threads: int) -> None:
-        self.texts, self.threads = texts, threads
+    The updates of a small model leave most of a GPU idle. Each lane has a stream of its own; updates of one are queued while
+    those of the others run. Their numbers are those of a job that runs alone.
+    """
+
+    def __init__(self, texts: Mapping[str, Examples], threads: int, lanes: int = LANES) -> None:
+        self.texts, self.threads, self.amount = texts, threads, lanes
         self.waiting: deque[Job] = deque()
+        self.lanes: list[_Place] | None = None
 
     @property
     def room(self) -> int:
-        return 1 - len(self.waiting)
+        lanes = self._lanes()
+        return len(lanes) - sum(lane.work is not None for lane in lanes) - len(self.waiting)
 
     def submit(self, job: Job) -> None:
         self.waiting.append(job)
 
     def next(self) -> Outcome:
-        job = self.waiting.popleft()
-        return _do(job, self.texts[job.data], self.threads)
+        while True:
+            for place in self._lanes():
+                if place.work is None and self.waiting:
+                    job = self.waiting.popleft()
+                    place.start(job, _stock(job, self.texts[job.data], self.threads))
+                outcome = place.advance()
+                if outcome is not None:
+                    return outcome
+
+    def _lanes(self) -> list[_Place]:
+        if self.lanes is None:
+            self.lanes = _places(self.amount)
+        return self.lanes
 
     def close(self) -> None:
+        self.lanes = None
         _stocks.clear()
+
+
+class _Place:
+    """A lane, its stream, and the job that is being done there."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.lane: Any = None
+        self.work: Any = None
+
+    def start(self, job: Job, stock: Any) -> None:
+        from .fitting import Lane
+        from .protocol import doing
+
+        if self.lane is None or self.lane.stock is not stock:
+            self.lane = Lane(stock)
+        self.work = doing(job, self.lane)
+
+    def advance(self) -> Outcome | None:
+        """Some more updates of the job; its outcome where it came to its end."""
+        import torch
+
+        if self.work is None:
+            return None
+        with contextlib.nullcontext() if self.stream is None else torch.cuda.stream(self.stream):
+            try:
+                for _ in range(STRIDE):
+                    next(self.work)
+            except StopIteration as end:
+                self.work = None
+                outcome: Outcome = end.value
+                return outcome
+        return None
+
+
+def _places(amount: int) -> list[_Place]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return [_Place(None)]
+    return [_Place(torch.cuda.Stream()) for _ in range(amount)]
 
 
 # ---------------------------------------------------------------- processes of this machine

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .objectives.joint import Joint
 from .processes import World
 from .samplers import Plan
-from .tokens import Tokens
+from .tokens import Shelf, Tokens
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,10 @@ class Batch:
             trimmed = {name: value[:, width] for name, value in inputs.items()}
             found.append(Batch(trimmed, self.labels[start : start + size], self.rows, self.filler))
         return found
+
+    @property
+    def width(self) -> int:
+        return self.inputs["input_ids"].shape[1]
 
     def to(self, device: torch.device) -> Batch:
         inputs = {name: value.to(device, non_blocking=True) for name, value in self.inputs.items()}
@@ -61,8 +65,8 @@ class Task:
 class Fetched:
     """Numbers that stay on the device until one of them is read; then all come in one transfer."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._waiting: Tensor | None = torch.stack([tensor.detach().float() for tensor in tensors])
+    def __init__(self, values: Tensor) -> None:
+        self._waiting: Tensor | None = values
         self._numbers: list[float] = []
 
     def __getitem__(self, place: int) -> float:
@@ -134,24 +138,68 @@ def dealt(plan: Plan, per_epoch: int, world: World) -> Deal:
     return deal
 
 
-def batches_of(
-    tokens: Tokens,
-    labels: npt.NDArray[Any],
-    plan: Plan,
-    per_epoch: int,
-    world: World,
-    *,
-    copies: int = 1,
-) -> Callable[[int, int, int], Batch]:
-    """The batches of a plan over tokenised rows; the processes of a run share each between them.
+@dataclass(frozen=True)
+class Drawn:
+    """A batch before it is made: its rows, this process's share of them, and how wide that is."""
 
-    With `copies` every row stands in the batch so often, and dropout makes the copies differ.
+    rows: npt.NDArray[np.int64]
+    share: npt.NDArray[np.int64]
+    width: int
+    filler: bool = False
+
+
+class Shelved:
+    """The batches of a plan over tokenised texts, which lie on the device; the processes of a run share each between them.
+
+    A batch is known by the numbers of its rows alone, so that it can be made on the device. `starts` say where the texts of
+    a row are: row r has those numbered start + r, one view of it each. Twice the same start puts a text twice into the
+    batch, and dropout makes the two differ. `targets` gives the labels of rows. Runs on parts of the same texts can share a
+    `shelf`: `rows` then says which of its texts are this run's.
     """
-    deal = dealt(plan, per_epoch, world)
 
-    def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        _, whole, share, filler = deal(number, part, parts)
-        share = np.tile(share, copies)
-        return Batch(tokens.pad(share), torch.from_numpy(labels[share]), whole, filler)
+    def __init__(
+        self,
+        tokens: Tokens,
+        targets: Callable[[Tensor], Tensor],
+        plan: Plan,
+        per_epoch: int,
+        world: World,
+        *,
+        starts: Sequence[int] = (0,),
+        shelf: Shelf | None = None,
+        rows: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        self.deal, self.device, self.starts = dealt(plan, per_epoch, world), world.device, tuple(starts)
+        self.shelf, self.targets = shelf or Shelf(tokens, world.device), targets
+        self.lengths, self.rows = tokens.lengths, rows
 
-    return batch
+    @property
+    def widest(self) -> int:
+        """The longest text of all that lie on the device."""
+        return int(self.shelf.tokens.lengths.max())
+
+    def draw(self, number: int, part: int = 0, parts: int = 1) -> Drawn:
+        _, rows, share, filler = self.deal(number, part, parts)
+        width = max((int(self.lengths[share + start].max(initial=0)) for start in {*self.starts}), default=0)
+        return Drawn(rows, share, width, filler)
+
+    def lay(self, share: Tensor, width: int) -> tuple[dict[str, Tensor], Tensor]:
+        """Inputs and labels of these rows, padded to `width` tokens."""
+        texts = torch.cat([share + start for start in self.starts]) if len(self.starts) > 1 else share
+        return self.shelf.lay(texts, width), self.targets(share)
+
+    def on_device(self, drawn: Drawn) -> Tensor:
+        """The numbers of a batch's rows on the device, without waiting for it."""
+        rows = torch.from_numpy(drawn.share if self.rows is None else self.rows[drawn.share])
+        return rows.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else rows
+
+    def __call__(self, number: int, part: int = 0, parts: int = 1) -> Batch:
+        drawn = self.draw(number, part, parts)
+        inputs, labels = self.lay(self.on_device(drawn), drawn.width)
+        return Batch(inputs, labels, drawn.rows, drawn.filler)
+
+
+def labels_of(values: npt.NDArray[Any], device: torch.device, copies: int = 1) -> Callable[[Tensor], Tensor]:
+    """A function from rows to their labels, once for each copy of the rows."""
+    labels = torch.from_numpy(values).to(device)
+    return lambda share: labels[share].repeat(copies) if copies > 1 else labels[share]

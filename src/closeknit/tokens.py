@@ -60,23 +60,41 @@ class Tokens:
     def pad(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> dict[str, Tensor]:
         """What the encoder takes for these rows, padded to the longest of them."""
         rows = np.asarray(rows, dtype=np.int64)
-        lengths = self.lengths[rows]  # (R,)
-        width = int(lengths.max())
-        place = np.arange(width)[None, :]
-        real = place >= width - lengths[:, None] if self.pad_left else place < lengths[:, None]  # (R, T)
-        start = self.offsets[rows] - (width - lengths if self.pad_left else 0)
-        source = np.where(real, start[:, None] + place, 0)  # (R, T)
+        return Shelf(self).lay(torch.from_numpy(rows), int(self.lengths[rows].max()))
 
-        def laid(flat: npt.NDArray[Any], filler: int) -> Tensor:
-            return torch.from_numpy(np.where(real, flat[source], filler))
 
+class Shelf:
+    """Tokens on a device, where any rows of them are laid side by side without a word to the host."""
+
+    def __init__(self, tokens: Tokens, device: torch.device | None = None) -> None:
+        self.tokens = tokens
+
+        def moved(flat: npt.NDArray[Any]) -> Tensor:
+            return torch.from_numpy(flat).to(device)
+
+        self.ids, self.special, self.offsets = (
+            moved(flat) for flat in (tokens.ids, tokens.special, tokens.offsets)
+        )
+        self.types = None if tokens.types is None else moved(tokens.types)
+
+    def lay(self, rows: Tensor, width: int) -> dict[str, Tensor]:
+        """What the encoder takes for these rows (R,), padded to `width` tokens."""
+        start = self.offsets[rows]  # (R,)
+        lengths = self.offsets[rows + 1] - start
+        place = torch.arange(width, device=rows.device)
+        if self.tokens.pad_left:
+            shift = width - lengths[:, None]
+            real, source = place >= shift, start[:, None] + place - shift  # (R, T)
+        else:
+            real, source = place < lengths[:, None], start[:, None] + place
+        source = torch.where(real, source, 0)
         inputs = {
-            "input_ids": laid(self.ids, self.pad_id),
-            "attention_mask": torch.from_numpy(real.astype(np.int64)),
-            "special": laid(self.special, 1).bool(),
+            "input_ids": torch.where(real, self.ids[source], self.tokens.pad_id),
+            "attention_mask": real.long(),
+            "special": self.special[source] | ~real,
         }
         if self.types is not None:
-            inputs["token_type_ids"] = laid(self.types, self.pad_type)
+            inputs["token_type_ids"] = torch.where(real, self.types[source], self.tokens.pad_type)
         return inputs
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import importlib.util
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,12 +16,15 @@ from torch import Tensor, nn
 
 from .encoder import Encoder
 from .errors import ConfigError, TrainingError, did_you_mean
+from .graphs import Graphs, Numbers, why_not
 from .heads import read_views
+from .lean import Lean
 from .objectives.joint import View
 from .processes import World, average, average_gradients, gather, mix, seeded, this_world
 from .schedules import Schedule, together
+from .stepping import FusedAdamW
 from .surgery import Apart, cosines
-from .tasks import Batch, Fetched, Step, Task, Values
+from .tasks import Batch, Fetched, Shelved, Step, Task, Values
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -64,6 +69,7 @@ class TrainConfig:
     )
     metric: str = "weighted_f1"  # what the best state is chosen by
     deterministic: bool = True  # the same bits for the same seed on a GPU too
+    graphs: bool = True  # whole updates as CUDA graphs on a GPU
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
@@ -120,6 +126,7 @@ class Training:
         world: World | None = None,
         schedule: Schedule | None = None,
         combine: Combine | None = None,
+        tell: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.encoder, self.tasks, self.config = encoder, list(tasks), config
         self.world = world or this_world()
@@ -132,13 +139,15 @@ class Training:
         for task in self.tasks:
             self.learners[f"{task.name}_heads"] = task.heads
             self.learners[f"{task.name}_objective"] = task.objective
-        self.learners.to(self.world.device)
+        self.learners.to(self.world.device).train()
         self.groups = parameter_groups(encoder, self.tasks, config)
         self.parameters = [p for group in self.groups for p in group["params"]]
         self.shared = [p for p in encoder.parameters() if p.requires_grad]  # by all tasks
-        fused = self.world.device.type in ("cpu", "cuda")
-        self.optimizer = torch.optim.AdamW(self.groups, fused=fused)
         self.rates = [float(group["lr"]) for group in self.groups]
+        self.cues = Cues(self.rates, self.world.device)
+        fused, on_gpu = self.world.device.type in ("cpu", "cuda"), self.world.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(self.groups, fused=fused, capturable=on_gpu)
+        self.cues.attach(self.optimizer.param_groups)
         self.deterministic = config.deterministic and self.world.device.type == "cuda"
         self.precision = choose_precision(config.precision, self.world.device)
         self.scaler = torch.amp.GradScaler(self.world.device.type, enabled=self.precision == "fp16")
@@ -148,6 +157,23 @@ class Training:
         self.guarded = fused and not self.scaler.is_enabled()
         self.look_every = LOOK_EVERY if self.guarded and self.world.device.type == "cuda" else 1
         self.unseen: list[tuple[dict[str, int], Step]] = []  # batches taken before, and the step
+        self.note: tuple[int, Tensor, torch.cuda.Event] | None = None  # how things stood after an update
+        self.gaps = on_gpu and self.world.size == 1 and all(task.objective.takes_gaps for task in self.tasks)
+        trunks = [module for module in self.learners.modules() if isinstance(module, Encoder)]
+        self.lean = (
+            Lean(trunks, self.learners, _DTYPES[self.precision])
+            if on_gpu and self.precision in _DTYPES
+            else None
+        )
+        self.stepper = None
+        if on_gpu and not self.scaler.is_enabled() and importlib.util.find_spec("triton") is not None:
+            copies = {} if self.lean is None else self.lean.halves.by_master
+            half = _DTYPES.get(self.precision, torch.bfloat16)
+            self.stepper = FusedAdamW(self.optimizer, self.cues.rates, config.clip, self.stuck, copies, half)
+        reason = why_not(self) if on_gpu and self.config.graphs else None
+        if reason is not None and self.world.main:
+            tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
+        self.graphs = Graphs(self, tell) if on_gpu and self.config.graphs and reason is None else None
 
     def __iter__(self) -> Iterator[Step]:
         while self.number < self.steps:
@@ -155,30 +181,18 @@ class Training:
 
     def _step(self) -> Step:
         factor = rate_factor(self.number, self.steps, self.config.warmup, self.config.schedule)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
-        self.learners.train()  # the caller may have evaluated since the last step
-        self.optimizer.zero_grad(set_to_none=True)
-        losses: dict[str, Tensor] = {}
-        terms: dict[str, Tensor] = {}
+        if not all(module.training for module in self.learners.values()):
+            self.learners.train()  # the caller has evaluated since the last step
         names = self.schedule.turns(self.number)
         turn = [task for task in self.tasks if task.name in names]
-        kept_apart = self.combine is not None and len(turn) > 1 and bool(self.shared)
-        apart = Apart(self.shared, len(turn)) if kept_apart else None
-        with (
-            seeded(self.world, self.config.seed, DROPOUT, self.number, self.world.rank),
-            _deterministic(self.deterministic),
-        ):
-            for row, task in enumerate(turn):
-                loss, values = self._backward(task)
-                losses[task.name] = loss
-                for name, value in values.items():
-                    terms[name if len(self.tasks) == 1 else f"{task.name}/{name}"] = value
-                if apart is not None:
-                    apart.take(row)
-            self._combine(apart)
-            norm = self._update(losses)
-        fetched = Fetched([*losses.values(), *terms.values(), norm])
+        place = (self.config.seed, DROPOUT, self.number, self.world.rank)
+        self.cues.give(factor, self.number / self.steps, mix(*place), self.optimizer.param_groups)
+        if self.lean is not None and self.lean.stale:
+            self.lean.halves.refresh()
+            self.lean.stale = self.stepper is None  # which would have kept them up to date
+        with seeded(self.world, *place), _deterministic(self.deterministic):
+            losses, terms, values = self._next_update(turn)
+        fetched = Fetched(values)
         start = len(losses)
         step = Step(
             self.number + 1,
@@ -192,13 +206,58 @@ class Training:
         for task in turn:
             self.taken[task.name] += 1
         self.number += 1
-        if len(self.unseen) >= self.look_every or self.number == self.steps:
+        if self.look_every == 1 or self.number == self.steps:
             self.look()
+        elif self.number % self.look_every == 0:
+            self._glance()
         return step
+
+    def _next_update(self, turn: Sequence[Task]) -> Numbers:
+        """The update with the next batch of these tasks."""
+        if self.graphs is not None:
+            drawn = [
+                task.batch.draw(self.taken[task.name]) for task in turn if isinstance(task.batch, Shelved)
+            ]
+            return self.graphs.update(turn, drawn)
+        parts = self.config.accumulate
+        batches = {
+            task.name: [task.batch(self.taken[task.name], part, parts) for part in range(parts)]
+            for task in turn
+        }
+        return self.apply(turn, batches)
+
+    def apply(self, turn: Sequence[Task], batches: Mapping[str, Sequence[Batch]]) -> Numbers:
+        """The update with these batches of tasks, each in parts; what is read here of the host is the same in every update of
+        this shape, so that it can be captured.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.lean is not None:
+            self.lean.halves.clear()
+        losses: dict[str, Tensor] = {}
+        terms: dict[str, Tensor] = {}
+        kept_apart = self.combine is not None and len(turn) > 1 and bool(self.shared)
+        apart = Apart(self.shared, len(turn)) if kept_apart else None
+        # gradients that are added to or exchanged are so in float32
+        several = len(turn) > 1 or self.config.accumulate > 1 or self.world.size > 1 or self.stepper is None
+        with self.lean.used(self.cues.seed) if self.lean is not None else contextlib.nullcontext():
+            for row, task in enumerate(turn):
+                loss, own = self._backward(task, batches[task.name], several)
+                losses[task.name] = loss
+                for name, value in own.items():
+                    terms[name if len(self.tasks) == 1 else f"{task.name}/{name}"] = value
+                if apart is not None:
+                    apart.take(row)
+        self._combine(apart)
+        norm = self._update(losses)
+        values = torch.stack(
+            [tensor.detach().float() for tensor in (*losses.values(), *terms.values(), norm)]
+        )
+        return tuple(losses), tuple(terms), values
 
     def look(self) -> None:
         """Raise if an update since the last look was not finite; the run then stands before it."""
         unseen, self.unseen = self.unseen, []
+        self.note = None
         if not unseen or (self.guarded and not bool(self.stuck)):
             return
         for taken, step in unseen:
@@ -207,6 +266,18 @@ class Training:
                 self.number, self.taken = step.number - 1, taken
                 self.stuck.zero_()
                 raise NotFinite(self._what_went_wrong(step))
+
+    def _glance(self) -> None:
+        """As `look`, but at what was noted some updates ago, so that nothing waits for the device."""
+        if self.note is not None:
+            number, seen, done = self.note
+            done.synchronize()  # it is long past
+            if bool(seen):
+                self.look()
+            self.unseen = [(taken, step) for taken, step in self.unseen if step.number > number]
+        seen = torch.empty((), pin_memory=True)
+        seen.copy_(self.stuck, non_blocking=True)
+        self.note = self.number, seen, torch.cuda.current_stream().record_event()
 
     def _combine(self, apart: Apart | None) -> None:
         """Gradients as the update applies them: the mean over processes, and of tasks that were kept apart one."""
@@ -248,11 +319,11 @@ class Training:
             if i < j
         }
 
-    def _backward(self, task: Task) -> tuple[Tensor, dict[str, Tensor]]:
+    def _backward(
+        self, task: Task, parts: Sequence[Batch], several: bool
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """Gradients of one task's next batch, worked through in parts; the loss and its terms."""
-        parts = self.config.accumulate
-        pieces = [task.batch(self.taken[task.name], part, parts) for part in range(parts)]
-        pieces = [piece for piece in pieces if len(piece.rows)]
+        pieces = [piece for piece in parts if len(piece.rows)]
         whole = sum(len(piece.rows) for piece in pieces)
         total, values = torch.zeros((), device=self.world.device), dict[str, Tensor]()
         for batch in pieces:
@@ -263,6 +334,8 @@ class Training:
                 if not is_out_of_memory(error):
                     raise
                 raise TrainingError(_memory_advice(self.config, batch)) from error
+            if self.lean is not None and several:
+                self.lean.halves.collect()
             total += task.weight * share * loss.detach()
             for name, value in own.items():
                 values[name] = values.get(name, 0.0) + share * value.detach()
@@ -308,22 +381,29 @@ class Training:
         dtype = _DTYPES.get(self.precision, torch.float32)
         place = (self.config.seed, DROPOUT, self.number, self.world.rank)
         dropout = seeded(self.world, *place, chunk) if chunk is not None else contextlib.nullcontext()
+        if chunk is not None and self.lean is not None:
+            self.lean.begin(torch.full_like(self.cues.seed, mix(*place, chunk)))
         with dropout, torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES):
             encoded = self.encoder(batch.inputs)
-            return read_views(batch.inputs, encoded, batch.labels, task.heads, task.objective.views)
+            return read_views(
+                batch.inputs, encoded, batch.labels, task.heads, task.objective.views, gaps=self.gaps
+            )
 
     def _objective(
         self, task: Task, views: Mapping[str, View], filler: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
         gathered = {name: gather(view, self.world, filler) for name, view in views.items()}
-        loss, values = task.objective(gathered, self.number / self.steps)
+        loss, values = task.objective(gathered, self.cues.progress)
         return loss, values
 
     def _update(self, losses: Mapping[str, Tensor]) -> Tensor:
         """Apply the gradients, unless something is not finite; their length before clipping."""
+        self.cues.set_rates()
+        total = torch.stack(list(losses.values())).sum()
+        if self.stepper is not None:
+            return self.stepper(total, {} if self.lean is None else self.lean.halves.gradients())
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True)
-        total = torch.stack(list(losses.values())).sum()
         if self.guarded:
             self.stuck.copy_(torch.maximum(self.stuck, (~torch.isfinite(total + norm)).float()))
             self.optimizer.found_inf = self.stuck  # type: ignore[attr-defined]  # where it is 1 the fused update leaves all as it is
@@ -355,6 +435,35 @@ class Training:
             )
         )
 
+    @torch.no_grad()
+    def restart(self, learners: nn.ModuleDict, batch: Shelved, per_epoch: int, config: TrainConfig) -> None:
+        """Begin another run of one task in the memory of this one, with the weights of modules of the same form.
+
+        What was captured serves the new run too. The configuration may differ in seed, epochs, rates and their schedule.
+        """
+        for pairs in (
+            zip(self.learners.parameters(), learners.parameters(), strict=True),
+            zip(self.learners.buffers(), learners.buffers(), strict=True),
+        ):
+            for own, new in pairs:
+                own.copy_(new, non_blocking=True)
+        (task,) = self.tasks
+        self.config = config
+        self.tasks = [dataclasses.replace(task, batch=batch, per_epoch=per_epoch)]
+        self.schedule = together({task.name: per_epoch}, config.epochs)
+        self.steps, self.number, self.taken, self.unseen = self.schedule.steps, 0, {task.name: 0}, []
+        self.rates = [float(g["lr"]) for g in parameter_groups(self.encoder, self.tasks, config)]
+        self.cues.start(self.rates)
+        self.stuck.zero_()
+        self.note = None
+        self.learners.train()
+        if self.stepper is not None:
+            self.stepper.forget()
+        else:
+            self.optimizer.state.clear()
+        if self.lean is not None:
+            self.lean.stale = True
+
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """(tensors, facts): the weights, the optimizer's moments and where the run stands."""
         self.look()
@@ -378,8 +487,53 @@ class Training:
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": moments})
         self.number = facts["number"]
         self.taken = dict(facts["taken"])
+        self.cues.attach(self.optimizer.param_groups)
+        if self.stepper is not None:
+            self.stepper.attach()
+        if self.lean is not None:
+            self.lean.stale = True
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(facts["scaler"])
+
+
+class Cues:
+    """What differs from update to update besides the rows: learning rates, the progress of the training, the seed.
+
+    On a GPU they lie on the device, always in the same place, and are written there before an update.
+    """
+
+    def __init__(self, rates: Sequence[float], device: torch.device) -> None:
+        self.plain = list(rates)
+        self.base = torch.tensor(self.plain, dtype=torch.float32, device=device)
+        self.rates, self.factor = self.base.clone(), torch.ones((), device=device)
+        self.seed = torch.zeros((), dtype=torch.int64, device=device)
+        self.progress: float | Tensor = torch.zeros((), device=device) if device.type == "cuda" else 0.0
+
+    def start(self, rates: Sequence[float]) -> None:
+        """Other rates, in the same place."""
+        self.plain = list(rates)
+        self.base.copy_(torch.tensor(self.plain, dtype=torch.float32))
+
+    def attach(self, groups: list[dict[str, Any]]) -> None:
+        """Let these parameter groups read their rates where they lie on the device."""
+        if isinstance(self.progress, Tensor):
+            for group, rate in zip(groups, self.rates, strict=True):
+                group["lr"] = rate
+
+    def give(self, factor: float, progress: float, seed: int, groups: list[dict[str, Any]]) -> None:
+        if isinstance(self.progress, Tensor):
+            self.factor.fill_(factor)
+            self.progress.fill_(progress)
+            self.seed.fill_(seed)
+        else:
+            self.progress = progress
+            for group, rate in zip(groups, self.plain, strict=True):
+                group["lr"] = rate * factor
+
+    def set_rates(self) -> None:
+        """The rates of this update, where they lie on the device."""
+        if isinstance(self.progress, Tensor):
+            torch.mul(self.base, self.factor, out=self.rates)
 
 
 class NotFinite(TrainingError):
@@ -394,13 +548,14 @@ def train(
     world: World | None = None,
     schedule: Schedule | None = None,
     combine: Combine | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Training:
     """Train by iterating over the result; every iteration is one update and gives a Step.
 
     `schedule` says whose turn it is (default: every task, in every update). `combine` makes one gradient of those that
     the tasks of an update have for the encoder (default: their sum); heads and what objectives own have theirs alone.
     """
-    return Training(encoder, tasks, config, world=world, schedule=schedule, combine=combine)
+    return Training(encoder, tasks, config, world=world, schedule=schedule, combine=combine, tell=tell)
 
 
 def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:
@@ -467,7 +622,9 @@ def _deterministic(wanted: bool) -> Iterator[None]:
         return
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # nothing reads it
     try:
         yield
     except RuntimeError as error:
@@ -476,6 +633,7 @@ def _deterministic(wanted: bool) -> Iterator[None]:
         raise TrainingError(f"{str(error).split('.')[0]}; set train.deterministic=false") from error
     finally:
         torch.use_deterministic_algorithms(before)
+        torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
 
 
 def is_out_of_memory(error: BaseException) -> bool:

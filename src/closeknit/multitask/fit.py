@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from torch import nn
 
 from ..data import Examples
@@ -30,7 +28,7 @@ from ..schedules import build_schedule
 from ..sentence_model import EmbeddingConfig, with_recipe
 from ..sentences import Sentences, judged_sentences, read_sentences
 from ..surgery import pcgrad
-from ..tasks import Batch, Step, Task, batches_of, dealt
+from ..tasks import Shelved, Step, Task, labels_of
 from ..tokens import Tokeniser, Tokens
 from ..training import train
 from .config import MultiTaskConfig, TaskConfig
@@ -83,7 +81,9 @@ class MultiTaskFit:
             config.schedule, {task.name: task.per_epoch for task in tasks}, options.epochs, options.seed
         )
         combine = pcgrad if config.schedule.surgery == "pcgrad" else None
-        self.training = train(encoder, tasks, options, world=self.world, schedule=schedule, combine=combine)
+        self.training = train(
+            encoder, tasks, options, world=self.world, schedule=schedule, combine=combine, tell=tell
+        )
         self.validation: dict[str, tuple[Examples, Tokens]] = {}
         for name, own in data.items():
             for part in (own.validation, own.test):
@@ -145,10 +145,16 @@ class MultiTaskFit:
         per_epoch = batches_per_epoch(rows, options.batch_size)
         lengths = tokens.lengths.reshape(-1, rows).max(axis=0)
         plan = length_grouped(lengths, options.batch_size, seed)
-        if isinstance(head, PairHead):
-            batch = pair_batches(tokens, targets, dealt(plan, per_epoch, self.world))
-        else:
-            batch = batches_of(tokens, targets, plan, per_epoch, self.world, copies=objective.copies)
+        copies = objective.copies
+        starts = (0, rows) if isinstance(head, PairHead) else (0,) * copies
+        batch = Shelved(
+            tokens,
+            labels_of(targets, self.world.device, copies),
+            plan,
+            per_epoch,
+            self.world,
+            starts=starts,
+        )
         return Task(name, batch, per_epoch, objective, heads, settings.weight)
 
     def _objective(
@@ -231,21 +237,6 @@ class MultiTaskFit:
         named = zip(self.training.groups, self.training.rates, strict=True)
         metrics["rates"] = {group["name"]: rate for group, rate in named}
         self.training.learners.eval()
-
-
-def pair_batches(
-    tokens: Tokens,
-    targets: npt.NDArray[Any],
-    deal: Callable[[int, int, int], tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], bool]],
-) -> Callable[[int, int, int], Batch]:
-    """Batches of R pairs: 2 R rows for the encoder, R targets."""
-
-    def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        _, whole, share, filler = deal(number, part, parts)
-        inputs = tokens.pad(np.concatenate([share, share + len(targets)]))
-        return Batch(inputs, torch.from_numpy(targets[share]), whole, filler)
-
-    return batch
 
 
 def pretraining_config(config: MultiTaskConfig, sentences: Sentences) -> EmbeddingConfig:

@@ -64,12 +64,15 @@ class Term:
                 f"unknown schedule {self.schedule}{did_you_mean(self.schedule, WEIGHT_SCHEDULES)}"
             )
 
-    def weight_at(self, progress: float) -> float:
+    def weight_at(self, progress: float | Tensor) -> float | Tensor:
         """The weight when this share of the training is done."""
         if self.end is None:
             return self.weight
-        moved = progress if self.schedule == "linear" else 0.5 * (1.0 - math.cos(math.pi * progress))
-        return self.weight + (self.end - self.weight) * moved
+        if self.schedule == "cosine":
+            turned = math.pi * progress
+            cosine = turned.cos() if isinstance(turned, Tensor) else math.cos(turned)
+            progress = 0.5 * (1.0 - cosine)
+        return self.weight + (self.end - self.weight) * progress
 
 
 @dataclass(frozen=True)
@@ -113,9 +116,16 @@ class Joint(nn.Module):
         self.views = tuple(dict.fromkeys(view for term in self.terms for view in (term.view, *term.also)))
         self.copies, self.adaptation, self.patience = copies, adaptation, patience
         self.classifier = "head" if "logits" in self.views else classifier
+        self.takes_gaps = all(  # rows with label -1 in a view of tokens count for nothing
+            getattr(term.objective, "takes_gaps", False)
+            for term in self.terms
+            if term.view.endswith("tokens")
+        )
         self.needs_positives = any(getattr(term.objective, "needs_positives", False) for term in self.terms)
 
-    def forward(self, views: Mapping[str, View], progress: float = 0.0) -> tuple[Tensor, dict[str, Tensor]]:
+    def forward(
+        self, views: Mapping[str, View], progress: float | Tensor = 0.0
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The total (), and each term's own value before its weight."""
         values = {
             term.name: term.objective(*views[term.view], *(views[name].z for name in term.also))

@@ -51,8 +51,10 @@ class SoftTriple(nn.Module):
              + tau * sum_c sum_{k<l} sqrt(2 + 1e-5 - 2 <w_ck, w_cl>) / (C K (K - 1))
 
     The last term draws the centers of a class together, so that spare ones merge.
-    A row that is orthogonal to every center gives, without a margin, log C.
+    A row that is orthogonal to every center gives, without a margin, log C. A row with label -1 counts for nothing.
     """
+
+    takes_gaps = True
 
     def __init__(
         self,

@@ -42,6 +42,11 @@ class CrossEntropy(nn.Module):
         if len(y) == 0:
             return logits.sum() * 0.0
         weights = None if self.class_weights is None else self.class_weights.to(logits)  # (C,)
-        if weights is not None and not bool(weights[y].sum() > 0):
-            return logits.sum() * 0.0
-        return F.cross_entropy(logits, y, weight=weights, label_smoothing=self.label_smoothing)
+        if weights is None:
+            return F.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
+        total = F.cross_entropy(
+            logits, y, weight=weights, label_smoothing=self.label_smoothing, reduction="sum"
+        )
+        return total / weights[y].sum().clamp_min(
+            torch.finfo(logits.dtype).tiny
+        )  # 0 if no row has any weight

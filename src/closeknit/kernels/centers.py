@@ -45,7 +45,7 @@ def _row_kernel(  # type: ignore[no-untyped-def]
     inverse_gamma,
     scale,
     margin,
-    share_of_mean,
+    amount,
     CLASSES: tl.constexpr,
     BLOCK: tl.constexpr,
     TRAIN: tl.constexpr,
@@ -54,6 +54,7 @@ def _row_kernel(  # type: ignore[no-untyped-def]
     row = tl.program_id(0).to(tl.int64)
     own = near + row * C * K
     label = tl.load(labels + row)
+    counts = label >= 0
     classes = tl.arange(0, CLASSES)
     score = tl.zeros([CLASSES], dtype=tl.float32)
     log_sum = tl.zeros([CLASSES], dtype=tl.float32)
@@ -80,9 +81,9 @@ def _row_kernel(  # type: ignore[no-untyped-def]
     odds = tl.exp(logit - highest)
     all_odds = tl.sum(odds, 0)
     right = tl.sum(tl.where(classes == label, logit, 0.0), 0)
-    tl.store(losses + row, highest + tl.log(all_odds) - right)
+    tl.store(losses + row, tl.where(counts, highest + tl.log(all_odds) - right, 0.0))
     if TRAIN:
-        outer = (odds / all_odds - truth) * scale * share_of_mean
+        outer = tl.where(counts, (odds / all_odds - truth) * scale / tl.load(amount), 0.0)
         for c in range(0, C):
             chosen = classes == c
             g = tl.sum(tl.where(chosen, outer, 0.0), 0)
@@ -112,6 +113,7 @@ def center_loss(
     height = -(-R // chunks)
     buffer = torch.empty(height, len(w), dtype=product, device=z.device)
     losses = torch.empty(R, dtype=torch.float32, device=z.device)
+    amount = (y >= 0).sum().clamp_min(1).float()
     grad_rows = torch.empty(rows.shape, dtype=torch.float32, device=z.device) if train else rows
     grad_units = torch.empty(w.shape, dtype=torch.float32, device=z.device) if train else w
     block = int(min(BLOCK, max(16, triton.next_power_of_2(K))))
@@ -128,7 +130,7 @@ def center_loss(
             1.0 / gamma,
             scale,
             margin,
-            1.0 / R,
+            amount,
             CLASSES=triton.next_power_of_2(C),
             BLOCK=block,
             TRAIN=train,
@@ -137,7 +139,7 @@ def center_loss(
         if train:
             _product(near, units, grad_rows[start : start + height], add=False)
             _product(near.T, own, grad_units, add=start > 0)
-    loss = losses.mean()
+    loss = losses.sum() / amount
     if not train:
         return loss, None
     del buffer  # room for what follows
