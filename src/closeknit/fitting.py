@@ -29,6 +29,8 @@ from .tasks import Shelved, Step, Task, labels_of
 from .tokens import RememberingTokeniser, Shelf, Tokeniser
 from .training import Training, train
 
+KINDS = 4  # of runs whose memory a lane keeps
+
 # Tell apart the random numbers that are made of one seed for different ends.
 _ENCODER, _HEADS, _OBJECTIVE = 2, 3, 4
 
@@ -123,17 +125,17 @@ class Fit:
         learners = nn.ModuleDict({"encoder": self.model.encoder})
         learners["classify_heads"], learners["classify_objective"] = self.model.heads, self.objective
         kind = _kind(self.config, self.model.labels, learners)
-        if lane.kind == kind and lane.training is not None:
-            training = lane.training
+        known = lane.trainings.get(kind)
+        if known is not None:
+            training = known
             per_epoch = batches_per_epoch(len(self.y), self.config.train.batch_size)
             training.restart(learners, batch, per_epoch, self.config.train)
             self.model.encoder, self.model.heads = training.encoder, training.tasks[0].heads
             self.objective = training.tasks[0].objective
         else:
-            lane.kind, lane.training = None, None  # its memory first
+            lane.make_room(self.world.device)
             self.model.encoder = copy.deepcopy(self.model.encoder)
-            training = self._new_training(batch)
-            lane.kind, lane.training = kind, training
+            training = lane.trainings[kind] = self._new_training(batch)
         return training
 
     def _plan(self) -> Plan:
@@ -257,14 +259,28 @@ class Stock:
 class Lane:
     """Runs on the texts of a stock that follow each other in the same memory: what one has captured serves the next.
 
-    `rows` are the rows of the stock that the next run learns from. Its model is overwritten by the run after it.
+    `rows` are the rows of the stock that the next run learns from. Its model is overwritten by the next run of its kind.
     """
 
     def __init__(self, stock: Stock) -> None:
         self.stock = stock
         self.rows: Rows | None = None
-        self.kind: object = None
-        self.training: Training | None = None
+        self.trainings: dict[object, Training] = {}
+
+    def make_room(self, device: torch.device) -> None:
+        """Forget the oldest trainings where they are many, or memory is not plenty."""
+        while self.trainings and (len(self.trainings) >= KINDS or not memory_is_plenty(device)):
+            self.trainings.pop(next(iter(self.trainings)))
+            torch.cuda.empty_cache()
+
+
+def memory_is_plenty(device: torch.device) -> bool:
+    """Whether a GPU has more memory left than its share that is taken."""
+    if device.type != "cuda":
+        return True
+    free, total = torch.cuda.mem_get_info(device)
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return free > total / 2
 
 
 def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> object:
@@ -272,7 +288,7 @@ def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> obje
     free = {"seed": 0, "epochs": 1, "lr": None, "head_lr": None, "objective_lr": None}
     train = dataclasses.replace(config.train, **free, warmup=0.0, schedule="constant")  # type: ignore[arg-type]
     shapes = [tuple(tensor.shape) for tensor in (*learners.parameters(), *learners.buffers())]
-    return config.encoder, repr(config.objective), train, tuple(labels), shapes
+    return config.encoder, repr(config.objective), train, tuple(labels), tuple(shapes)
 
 
 def new_model(

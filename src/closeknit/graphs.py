@@ -103,6 +103,7 @@ class Graphs:
                 with contextlib.suppress(RuntimeError):
                     graph.capture_end()
                 torch.cuda.synchronize()
+                self.pool = torch.cuda.graph_pool_handle()  # what the failed one leaves cannot be used again
                 self.broken = (
                     shape in self.seen
                 )  # else it may only want something that is loaded at first use

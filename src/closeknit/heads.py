@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .encoder import Encoded, Encoder
@@ -103,7 +104,9 @@ class NearestCentroid(nn.Module):
 
     def learn(self, rows: Tensor, y: Tensor) -> None:
         """Take the means of these pooled rows (N, H)."""
-        sums = torch.zeros_like(self.centers).index_add_(0, y, unit(rows))
+        sums = F.one_hot(y, self.classes).to(rows).T @ unit(
+            rows
+        )  # (C, H), added in the same order every time
         self.centers.copy_(unit(sums))
 
     def forward(self, pooled: Tensor) -> Tensor:

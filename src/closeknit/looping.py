@@ -54,9 +54,8 @@ class Loop:
         self.history: list[dict[str, Any]] = []
         self.epoch_loss = 0.0
         self.task_losses: dict[str, list[float]] = {}  # sum and number of updates, since the last record
-        self.unread: list[
-            Step | dict[str, Any]
-        ] = []  # whose losses are in neither yet; records that wait for them
+        # updates whose losses are in neither yet, and records that wait for them, with the number of their update
+        self.unread: list[Step | tuple[int, dict[str, Any]]] = []
         self.saved = time.monotonic()  # when the last checkpoint was written
 
     @property
@@ -96,7 +95,7 @@ class Loop:
     def _evaluate(self, step: Step) -> Step:
         """Note the loss; score, keep the best state, and let others learn from it."""
         record: dict[str, Any] = {"epoch": step.epoch}
-        self.unread.append(record)  # its loss is read when something else waits for the device
+        self.unread.append((step.number, record))  # its loss is read when something else waits for the device
         if self.evaluate is not None:
             self._read_losses()
             scores = self.evaluate()
@@ -115,8 +114,8 @@ class Loop:
         """Add up what the updates since the last reading have lost."""
         self.training.look()
         for step in self.unread:
-            if isinstance(step, dict):
-                self._close(step)
+            if isinstance(step, tuple):
+                self._close(*step)
             elif step.number <= self.training.number:  # one that was not finite is as if it had not been
                 self.epoch_loss += step.loss
                 for task, loss in step.losses.items():
@@ -124,8 +123,11 @@ class Loop:
                     self.task_losses[task] = [total + loss, updates + 1]
         self.unread = []
 
-    def _close(self, record: dict[str, Any]) -> None:
-        """The mean losses since the record before."""
+    def _close(self, number: int, record: dict[str, Any]) -> None:
+        """The mean losses since the record before; one of an update that is as if it had not been is no record."""
+        if number > self.training.number:
+            self.history = [other for other in self.history if other is not record]
+            return
         record["loss"] = self.epoch_loss / self.every
         if len(self.training.tasks) > 1:
             record |= {f"loss/{task}": total / updates for task, (total, updates) in self.task_losses.items()}

@@ -71,10 +71,8 @@ def _do(job: Job, examples: Examples, threads: int) -> Outcome:
     return do(job, _stock(job, examples, threads))
 
 
-LANES, STRIDE = (
-    4,
-    16,
-)  # jobs side by side on a GPU, and updates of one that are queued before the next has its turn
+LANES = 3  # jobs side by side on a GPU
+STRIDE = 16  # updates of one that are queued before the next has its turn
 
 
 class Here:
@@ -88,6 +86,7 @@ class Here:
         self.texts, self.threads, self.amount = texts, threads, lanes
         self.waiting: deque[Job] = deque()
         self.lanes: list[_Place] | None = None
+        self.proved = False  # whether a job has been done
 
     @property
     def room(self) -> int:
@@ -100,12 +99,25 @@ class Here:
     def next(self) -> Outcome:
         while True:
             for place in self._lanes():
-                if place.work is None and self.waiting:
+                if place.work is None and self.waiting and self._may_start(place):
                     job = self.waiting.popleft()
                     place.start(job, _stock(job, self.texts[job.data], self.threads))
                 outcome = place.advance()
                 if outcome is not None:
+                    self.proved = True
                     return outcome
+
+    def _may_start(self, place: _Place) -> bool:
+        """Whether a lane may have a job: the first always, another one while the GPU has plenty of memory."""
+        if all(other.work is None for other in self._lanes()):
+            return True
+        import torch
+
+        from .fitting import memory_is_plenty
+
+        if place.lane is None and not self.proved:
+            return False  # how much a job takes is known when one has been done
+        return place.lane is not None or memory_is_plenty(torch.device("cuda"))
 
     def _lanes(self) -> list[_Place]:
         if self.lanes is None:

@@ -155,7 +155,8 @@ class Training:
         # then: each look waits for all that is queued.
         self.stuck = torch.zeros((), device=self.world.device)
         self.guarded = fused and not self.scaler.is_enabled()
-        self.look_every = LOOK_EVERY if self.guarded and self.world.device.type == "cuda" else 1
+        self.later = self.guarded and on_gpu
+        self.look_every = LOOK_EVERY if self.later else 1
         self.unseen: list[tuple[dict[str, int], Step]] = []  # batches taken before, and the step
         self.note: tuple[int, Tensor, torch.cuda.Event] | None = None  # how things stood after an update
         self.gaps = on_gpu and self.world.size == 1 and all(task.objective.takes_gaps for task in self.tasks)
@@ -206,9 +207,9 @@ class Training:
         for task in turn:
             self.taken[task.name] += 1
         self.number += 1
-        if self.look_every == 1 or self.number == self.steps:
+        if self.number == self.steps or (len(self.unseen) >= self.look_every and not self.later):
             self.look()
-        elif self.number % self.look_every == 0:
+        elif self.later and self.number % self.look_every == 0:
             self._glance()
         return step
 

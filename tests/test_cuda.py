@@ -1,0 +1,200 @@
+"""What only a GPU can show: captured updates, fused layers and runs side by side give the numbers of plain ones."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.embedding import EmbeddingFit
+from closeknit.errors import TrainingError
+from closeknit.fitting import Fit
+from closeknit.protocol import Job
+from closeknit.runners import Here
+from closeknit.sentence_model import with_recipe
+from closeknit.sentences import sentences_from
+from conftest import losses_of as run
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+FUSED = ("bert", "roberta", "electra", "distilbert")
+
+
+def config(tiny, objective="cross_entropy", kind="bert", *, encoder=None, **train) -> RunConfig:
+    settings = {"epochs": 3, "batch_size": 10, "lr": 1e-3, **train}
+    name = "textcnn" if kind == "textcnn" else tiny(kind)
+    return RunConfig.from_dict(
+        {
+            "encoder": {"name": name, "max_length": 16, **(encoder or {})},
+            "objective": {"name": objective},
+            "train": settings,
+        }
+    )
+
+
+def state(fit) -> dict[str, torch.Tensor]:
+    return {key: value.cpu().clone() for key, value in fit.training.learners.state_dict().items()}
+
+
+def same(a, b) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+def gradients(fit, *, lean: bool) -> dict[str, torch.Tensor]:
+    training, task = fit.training, fit.training.tasks[0]
+    training.optimizer.zero_grad(set_to_none=True)
+    if lean:
+        training.lean.halves.clear()
+        training.lean.halves.refresh()
+    with training.lean.used(training.cues.seed) if lean else contextlib.nullcontext():
+        training._gradients(task, task.batch(0, 0, 1), 1.0)
+        if lean:
+            training.lean.halves.collect()
+    named = training.learners.named_parameters()
+    return {name: p.grad.clone() for name, p in named if p.grad is not None}
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
+    fit = Fit(from_python(*small), config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16"))
+    assert fit.training.lean.encoders[0][1] is not None
+    lean, plain = gradients(fit, lean=True), gradients(fit, lean=False)
+    fit.training.precision = "fp32"
+    exact = gradients(fit, lean=False)
+    assert lean.keys() == plain.keys() == exact.keys()
+    errors = []
+    for name, true in exact.items():
+        if float(true.norm()) > 1e-4:  # of a key's bias only rounding is left
+            errors.append([float((found[name] - true).norm() / true.norm()) for found in (lean, plain)])
+    ours, theirs = np.mean(errors, axis=0)
+    assert ours < 1.2 * theirs + 1e-3 and ours < 0.05
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        "cross_entropy",
+        "triple_entropy",
+        "soft_triple",
+        "supcon",
+        "contrastive",
+        "triplet",
+        "proxy_nca",
+        "lcl",
+        "clld",
+    ],
+)
+def test_captured_updates_give_the_numbers_of_launched_ones(tiny, small, objective):
+    examples = from_python(*small)
+    told: list[str] = []
+    first = Fit(examples, config(tiny, objective, encoder={"dropout": 0.0}), tell=told.append)
+    losses = run(first)
+    assert first.training.graphs.captured and not first.training.graphs.broken, told
+    again = Fit(examples, config(tiny, objective, encoder={"dropout": 0.0}))
+    assert run(again) == losses and same(state(again), state(first))
+    launched = Fit(examples, config(tiny, objective, encoder={"dropout": 0.0}, graphs=False))
+    assert run(launched) == pytest.approx(losses, rel=0.02, abs=0.01)
+
+
+def test_dropout_is_new_in_every_update_and_the_same_for_the_same_seed(tiny, small):
+    examples = from_python(*small)
+    runs = [run(Fit(examples, config(tiny, lr=1e-12, head_lr=1e-12, seed=seed))) for seed in (2, 2, 3)]
+    assert runs[0] == runs[1] != runs[2]
+    assert len(set(runs[0])) == len(runs[0])
+    still = run(Fit(examples, config(tiny, lr=1e-12, head_lr=1e-12, encoder={"dropout": 0.0}, batch_size=36)))
+    assert max(still) - min(still) < 1e-3
+
+
+@pytest.mark.parametrize("kind", ["bert", "albert", "xlnet", "modernbert", "textcnn"])
+@pytest.mark.parametrize("precision", ["bf16", "fp32", "fp16"])
+def test_a_resumed_run_ends_with_the_same_bits(tiny, small, tmp_path, kind, precision):
+    settings = config(tiny, "triple_entropy", kind, precision=precision, checkpoint_seconds=0.0)
+    whole = Fit(from_python(*small), settings)
+    losses = run(whole)
+    first = Fit(from_python(*small), settings, folder=tmp_path)
+    head = run(first, until=7)
+    first.save_state()
+    second = Fit(from_python(*small), settings, folder=tmp_path, resume=True)
+    assert head + run(second) == losses
+    assert same(state(second), state(whole))
+    assert second.loop.history == whole.loop.history
+
+
+@pytest.mark.parametrize("options", [{"accumulate": 2}, {"chunk_size": 4}, {"precision": "fp16"}])
+def test_what_cannot_be_captured_is_said_and_done(tiny, small, options):
+    told: list[str] = []
+    losses = run(Fit(from_python(*small), config(tiny, **options), tell=told.append))
+    assert np.isfinite(losses).all()
+    assert sum("kernel by kernel" in line for line in told) == 1
+
+
+def test_texts_too_long_for_the_fused_layers_are_captured_too(tiny, small, monkeypatch):
+    from closeknit.kernels import layers
+
+    monkeypatch.setattr(layers, "LONGEST", 4)
+    fit = Fit(from_python(*small), config(tiny))
+    assert np.isfinite(run(fit)).all() and fit.training.graphs.captured
+
+
+def test_a_run_that_diverges_is_stopped_at_its_first_bad_update(tiny, small):
+    settings = config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=40, warmup=0.0)
+    fit = Fit(from_python(*small), settings)
+    with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
+        run(fit)
+    assert all(torch.isfinite(value).all() for value in state(fit).values() if value.is_floating_point())
+
+
+def test_runs_side_by_side_are_what_they_are_alone(tiny, small):
+    examples = from_python(*small)
+    rows = np.arange(len(examples))
+
+    def jobs():
+        return [
+            Job("small", 36, name, seed, fold, rows[rows % 3 != fold], rows[rows % 3 == fold],
+                tuple(examples.classes), config(tiny, name, seed=seed, lr=1e-2), f"{name}-{seed}-{fold}", details=True)
+            for seed in (2, 3) for name in ("cross_entropy", "triple_entropy") for fold in range(3)
+        ]  # fmt: skip
+
+    found = []
+    for lanes in (1, 3):
+        runner, waiting, outcomes = Here({"small": examples}, 1, lanes), jobs(), {}
+        while len(outcomes) < len(jobs()):
+            while waiting and runner.room > 0:
+                runner.submit(waiting.pop(0))
+            outcome = runner.next()
+            outcomes[outcome.key] = outcome
+        runner.close()
+        found.append(outcomes)
+    for job in jobs():
+        alone = Fit(examples.select(job.train), job.config, labels=job.labels)
+        run(alone)
+        for outcomes in found:
+            assert outcomes[job.key].error is None
+            assert outcomes[job.key].details["history"] == alone.loop.history
+
+
+@pytest.mark.parametrize("method", ["simcse", "mirror", "multiple_negatives"])
+def test_sentence_encoders_learn_by_captured_updates(tiny, method):
+    texts = [
+        f"where is my {a} {b}"
+        for a in ("card", "parcel", "refund", "order")
+        for b in ("today", "please", "back")
+    ]
+    rows = [(text, text.replace("where is", "help with")) for text in texts]
+    pairs = method == "multiple_negatives"
+    settings = with_recipe(
+        {
+            "encoder": {"name": tiny("bert"), "max_length": 16},
+            "train": {"epochs": 8, "batch_size": 6, "lr": 1e-3},
+            "method": {"name": method, **({"mask": 0} if method == "mirror" else {})},
+        },
+        2 if pairs else 1,
+    )
+    fits = [EmbeddingFit(sentences_from(rows if pairs else texts), settings) for _ in range(2)]
+    losses = [run(fit) for fit in fits]
+    assert losses[0] == losses[1] and np.isfinite(losses[0]).all()
+    assert fits[0].training.graphs is not None and fits[0].training.graphs.captured
