@@ -22,8 +22,9 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# without arguments: on a CPU in some minutes each; what needs more says so and is left out
 bench: $(VENV)/.dev
-	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make.py

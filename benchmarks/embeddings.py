@@ -53,10 +53,13 @@ def line(name: str, model: SentenceModel, seconds: float | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("encoder")
+    parser.add_argument("encoder", nargs="?")
     parser.add_argument("tuned", nargs="*")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "embeddings.md")
     options = parser.parse_args()
+    if options.encoder is None or "CLOSEKNIT_DATA" not in os.environ:
+        print("embeddings.py skipped: it needs the name of a plain language model, and CLOSEKNIT_DATA")
+        return
     data = Path(os.environ["CLOSEKNIT_DATA"])
     validation = read_scored_pairs(data / "stsb", "validation")
     texts = read_sentences(str(data / "mirror_bert_lists" / "sentences_stsb_10k.parquet"))
