@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .blocks import FusedTrunk
 from .data import Examples
 from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
+from .processes import wake_gpu
 from .textcnn import TextCNN
 from .tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
 
@@ -144,6 +145,7 @@ def default_encoder() -> str:
 
 def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tuple[Any, Any]:
     """(trunk, tokenizer) of a transformers encoder: safetensors only, no code from the source."""
+    wake_gpu()
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
     with quiet_transformers(), no_vain_retries(source):

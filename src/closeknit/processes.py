@@ -7,6 +7,7 @@ the whole batch and gives the same number as in one process. There is no wrapper
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,12 @@ def this_world(device: str | None = None) -> World:
 
     state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))
     return World(state.device, state.process_index, state.num_processes)
+
+
+def wake_gpu() -> None:
+    """Let a GPU, where there is one, begin to start up: it takes seconds, in which others can be imported."""
+    if torch.cuda.is_available() and not torch.cuda.is_initialized():
+        threading.Thread(target=lambda: torch.zeros(1, device="cuda"), daemon=True).start()
 
 
 def gather(view: View, world: World, filler: bool = False) -> View:
