@@ -290,7 +290,10 @@ def study(encoder: str) -> str:
         "| | seconds | ratio | without that start | ratio | weighted F1: cross_entropy, triple_entropy |",
         "|---|---|---|---|---|---|",
     ]
-    code = "import torch; from transformers import AutoModel, AutoTokenizer, BertModel; torch.zeros(1).cuda() @ torch.zeros(1, 1).cuda()"
+    code = (
+        "import torch; from transformers import AutoModel, AutoTokenizer, BertModel; "
+        "torch.zeros(1, 1).cuda() @ torch.zeros(1, 1).cuda()"
+    )
     start = min(_seconds([sys.executable, "-c", code]) for _ in range(2))
     took: dict[str, float] = {}
     scores: dict[str, list[float]] = {}

@@ -48,12 +48,12 @@ def gradients(fit, *, lean: bool) -> dict[str, torch.Tensor]:
     training, task = fit.training, fit.training.tasks[0]
     training.optimizer.zero_grad(set_to_none=True)
     if lean:
-        training.lean.halves.clear()
+        training.lean.clear()
         training.lean.halves.refresh()
     with training.lean.used(training.cues.seed) if lean else contextlib.nullcontext():
         training._gradients(task, task.batch(0, 0, 1), 1.0)
         if lean:
-            training.lean.halves.collect()
+            training.lean.collect()
     named = training.learners.named_parameters()
     return {name: p.grad.clone() for name, p in named if p.grad is not None}
 

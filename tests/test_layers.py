@@ -10,7 +10,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
     ["errors", "geometry", "metrics", "kernels", "charts"],
-    ["centers", "search", "analysis"],
+    ["centers", "search", "analysis", "halves", "stepping"],
+    ["blocks"],
+    ["plain"],
     ["objectives", "data", "report", "mistakes"],
     [
         "samplers",
@@ -25,7 +27,7 @@ LAYERS = [
         "embedding_scores",
     ],
     ["encoder", "tasks", "schedules", "surgery"],
-    ["heads", "views"],
+    ["heads", "views", "lean", "graphs"],
     ["evaluation", "training", "checkpoint", "card"],
     ["config", "progress"],
     ["model", "looping"],

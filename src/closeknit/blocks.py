@@ -65,7 +65,7 @@ def layers_of(trunk: Any) -> list[Layer] | None:
         type(linear) is nn.Linear and linear.bias is not None for own in found for linear in own.linears
     )
     absolute = getattr(trunk.config, "position_embedding_type", "absolute") in ("absolute", None)
-    sized = _heads(trunk) > 0 and trunk.config.hidden_size // _heads(trunk) in (16, 32, 64, 128)
+    sized = heads_of(trunk) > 0 and trunk.config.hidden_size // heads_of(trunk) in (16, 32, 64, 128)
     return found if plain and absolute and sized and not getattr(trunk.config, "is_decoder", False) else None
 
 
@@ -232,11 +232,11 @@ def fuse(
             fused.append(None)
             continue
         first = 10_000_000 * number  # trunks side by side do not drop the same numbers
-        fused.append(FusedTrunk(trunk, found, halves, _heads(trunk), dtype, first))
+        fused.append(FusedTrunk(trunk, found, halves, heads_of(trunk), dtype, first))
     return halves, fused
 
 
-def _heads(trunk: Any) -> int:
+def heads_of(trunk: Any) -> int:
     return int(getattr(trunk.config, "num_attention_heads", 0) or getattr(trunk.config, "n_heads", 0) or 0)
 
 

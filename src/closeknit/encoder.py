@@ -7,12 +7,11 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from .blocks import FusedTrunk
 from .data import Examples
 from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
 from .processes import wake_gpu
@@ -32,6 +31,15 @@ class Encoded(NamedTuple):
     mask: Tensor  # (R, T) true where a token is real
     special: Tensor  # (R, T) true for padding and special tokens
     pooled: Tensor  # (R, H)
+
+
+class Pass(Protocol):
+    """Another way through a trunk, for batches that it fits: from inputs to hidden states (R, T, H), or of the first token
+    alone, (R, 1, H)."""
+
+    def fits(self, inputs: dict[str, Tensor]) -> bool: ...
+
+    def __call__(self, inputs: dict[str, Tensor]) -> Tensor: ...
 
 
 class Encoder(nn.Module):
@@ -57,7 +65,7 @@ class Encoder(nn.Module):
             raise ConfigError(f"{name} has no trained pooler of its own; use pooling first or mean")
         self.pooling = pooling
         self.top: nn.Module = nn.Identity()  # what several tasks share above the pooled vector
-        self.fused: FusedTrunk | None = None  # the trunk's pass by fewer kernels, while a training uses it
+        self.fused: Pass | None = None  # the trunk's pass by less work, while a training uses it
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         given = {key: value for key, value in inputs.items() if key != "special"}

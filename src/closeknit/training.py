@@ -161,16 +161,21 @@ class Training:
         self.note: tuple[int, Tensor, torch.cuda.Event] | None = None  # how things stood after an update
         self.gaps = on_gpu and self.world.size == 1 and all(task.objective.takes_gaps for task in self.tasks)
         trunks = [module for module in self.learners.modules() if isinstance(module, Encoder)]
-        self.lean = (
-            Lean(trunks, self.learners, _DTYPES[self.precision])
-            if on_gpu and self.precision in _DTYPES
-            else None
+        half = _DTYPES.get(self.precision)
+        padded_left = any(
+            isinstance(task.batch, Shelved) and task.batch.shelf.tokens.pad_left for task in self.tasks
         )
+        self.lean = None
+        if (on_gpu and half is not None and not padded_left) or self.world.device.type == "cpu":
+            self.lean = Lean(trunks, self.learners, half or torch.float32, self.world.device)
         self.stepper = None
         if on_gpu and not self.scaler.is_enabled() and importlib.util.find_spec("triton") is not None:
-            copies = {} if self.lean is None else self.lean.halves.by_master
-            half = _DTYPES.get(self.precision, torch.bfloat16)
-            self.stepper = FusedAdamW(self.optimizer, self.cues.rates, config.clip, self.stuck, copies, half)
+            copies = (
+                self.lean.halves.by_master if self.lean is not None and self.lean.halves is not None else {}
+            )
+            self.stepper = FusedAdamW(
+                self.optimizer, self.cues.rates, config.clip, self.stuck, copies, half or torch.bfloat16
+            )
         reason = why_not(self) if on_gpu and self.config.graphs else None
         if reason is not None and self.world.main:
             tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
@@ -188,9 +193,8 @@ class Training:
         turn = [task for task in self.tasks if task.name in names]
         place = (self.config.seed, DROPOUT, self.number, self.world.rank)
         self.cues.give(factor, self.number / self.steps, mix(*place), self.optimizer.param_groups)
-        if self.lean is not None and self.lean.stale:
-            self.lean.halves.refresh()
-            self.lean.stale = self.stepper is None  # which would have kept them up to date
+        if self.lean is not None:
+            self.lean.refresh(kept=self.stepper is not None)
         with seeded(self.world, *place), _deterministic(self.deterministic):
             losses, terms, values = self._next_update(turn)
         fetched = Fetched(values)
@@ -233,7 +237,7 @@ class Training:
         """
         self.optimizer.zero_grad(set_to_none=True)
         if self.lean is not None:
-            self.lean.halves.clear()
+            self.lean.clear()
         losses: dict[str, Tensor] = {}
         terms: dict[str, Tensor] = {}
         kept_apart = self.combine is not None and len(turn) > 1 and bool(self.shared)
@@ -336,7 +340,7 @@ class Training:
                     raise
                 raise TrainingError(_memory_advice(self.config, batch)) from error
             if self.lean is not None and several:
-                self.lean.halves.collect()
+                self.lean.collect()
             total += task.weight * share * loss.detach()
             for name, value in own.items():
                 values[name] = values.get(name, 0.0) + share * value.detach()
@@ -385,6 +389,8 @@ class Training:
         if chunk is not None and self.lean is not None:
             self.lean.begin(torch.full_like(self.cues.seed, mix(*place, chunk)))
         with dropout, torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES):
+            if self.lean is not None:
+                self.lean.read(self.encoder, task.objective.views)
             encoded = self.encoder(batch.inputs)
             return read_views(
                 batch.inputs, encoded, batch.labels, task.heads, task.objective.views, gaps=self.gaps
@@ -402,7 +408,7 @@ class Training:
         self.cues.set_rates()
         total = torch.stack(list(losses.values())).sum()
         if self.stepper is not None:
-            return self.stepper(total, {} if self.lean is None else self.lean.halves.gradients())
+            return self.stepper(total, {} if self.lean is None else self.lean.gradients())
         self.scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip, foreach=True)
         if self.guarded:

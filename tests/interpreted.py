@@ -1,0 +1,125 @@
+"""The GPU kernels on a CPU, by Triton's interpreter: python tests/interpreted.py says OK, or fails."""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import torch
+from transformers import (
+    BertConfig,
+    BertModel,
+    DistilBertConfig,
+    DistilBertModel,
+    ElectraConfig,
+    ElectraModel,
+    RobertaConfig,
+    RobertaModel,
+)
+
+from closeknit.blocks import dropped, fuse
+from closeknit.stepping import FusedAdamW
+
+SHAPE = {
+    "vocab_size": 60,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 96,
+}
+
+
+def layers(model, pair: bool) -> None:
+    """Numbers and gradients of a trunk by the fused kernels, in float32, are its own."""
+    for module in model.train().modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    halves, (fused,) = fuse([model], model, torch.float32)
+    R, T = 5, 19
+    mask = (torch.arange(T)[None] < torch.tensor([19, 3, 7, 12, 2])[:, None]).long()
+    ids = torch.randint(5, 50, (R, T))
+    ids[mask == 0] = model.config.pad_token_id
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if pair:
+        inputs["token_type_ids"] = (torch.arange(T)[None] > 4).long() * mask
+    weight = torch.randn(R, T, model.config.hidden_size) * mask[..., None]
+    out = model(**inputs).last_hidden_state
+    (out * weight).sum().backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad(set_to_none=True)
+    halves.refresh()
+    with halves.used():
+        fused.begin(torch.tensor(7))
+        found = fused(inputs)
+        (found * weight).sum().backward()
+        halves.collect()
+    real = mask.bool()
+    assert torch.allclose(found[real], out[real], atol=1e-5)
+    for name, value in expected.items():
+        own = dict(model.named_parameters())[name].grad
+        assert own is not None and torch.allclose(own, value, atol=1e-4, rtol=1e-3), name
+
+
+def dropout() -> None:
+    x = torch.ones(64, 256, requires_grad=True)
+    masks = []
+    for seed, site in ((5, 1), (5, 1), (5, 2), (6, 1)):
+        y = dropped(x, torch.tensor(seed), site, 0.1)
+        masks.append(y.detach() == 0)
+        assert abs(float(masks[-1].float().mean()) - 0.1) < 0.01
+    assert torch.equal(masks[0], masks[1])
+    for other in masks[2:]:
+        both = float((masks[0] & other).float().mean())
+        assert 0.005 < both < 0.015  # independent of each other
+    x.grad = None
+    y = dropped(x, torch.tensor(5), 1, 0.1)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+def adamw() -> None:
+    """Updates are torch's; one that is not finite leaves all as it is."""
+    shapes = ((70, 90), (33,), (5, 7))
+    theirs = [torch.nn.Parameter(torch.randn(*shape)) for shape in shapes]
+    ours = [torch.nn.Parameter(p.detach().clone()) for p in theirs]
+
+    def optimizer(ps):
+        return torch.optim.AdamW(
+            [
+                {"params": ps[:1], "lr": 0.01, "weight_decay": 0.1},
+                {"params": ps[1:], "lr": 0.02, "weight_decay": 0.0},
+            ]
+        )
+
+    reference, stuck, half = optimizer(theirs), torch.zeros(()), torch.empty(70, 90, dtype=torch.bfloat16)
+    rates = torch.tensor([0.01, 0.02])
+    stepper = FusedAdamW(optimizer(ours), rates, 1.0, stuck, {id(ours[0]): half}, torch.bfloat16)
+    for step in range(5):
+        gradients = [torch.randn_like(p) for p in theirs]
+        small = gradients[0].bfloat16()
+        for p, q, gradient in zip(theirs, ours, [small.float(), *gradients[1:]], strict=True):
+            p.grad, q.grad = gradient.clone(), gradient.clone()
+        ours[0].grad = None  # its gradient comes in half precision
+        if step == 2:
+            theirs[1].grad = ours[1].grad = None
+        norm = torch.nn.utils.clip_grad_norm_(theirs, 1.0)
+        reference.step()
+        before = [q.detach().clone() for q in ours]
+        stepper(torch.tensor(float("nan")), {id(ours[0]): small})
+        assert all(torch.equal(a, b) for a, b in zip(before, ours, strict=True)) and float(stuck) == 1
+        stuck.zero_()
+        assert torch.allclose(stepper(torch.tensor(1.0), {id(ours[0]): small}), norm, rtol=1e-5)
+        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(theirs, ours, strict=True))
+        assert torch.allclose(half.float(), ours[0], rtol=0.01)
+    assert stepper.steps.tolist() == [5, 4, 5]
+
+
+torch.manual_seed(0)
+layers(BertModel(BertConfig(**SHAPE), add_pooling_layer=False), True)
+layers(BertModel(BertConfig(**SHAPE), add_pooling_layer=False), False)
+roberta = RobertaConfig(**SHAPE, max_position_embeddings=40, pad_token_id=1, type_vocab_size=1)
+layers(RobertaModel(roberta, add_pooling_layer=False), False)
+layers(ElectraModel(ElectraConfig(**SHAPE, embedding_size=32)), True)
+layers(DistilBertModel(DistilBertConfig(vocab_size=60, dim=64, n_layers=2, n_heads=4, hidden_dim=96)), False)
+dropout()
+adamw()
+print("OK")
