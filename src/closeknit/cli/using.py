@@ -98,7 +98,7 @@ def predict(
     if _kind(model) == "multi_task":
         from ..multitask import MultiTaskModel
 
-        several = MultiTaskModel.load(model)
+        several = MultiTaskModel.load(model, bare=True)
         if task is None and len(several.tasks) > 1:
             raise ConfigError(f"{model} has several tasks; say which with --task: {', '.join(several.tasks)}")
         name = task or several.tasks[0]
@@ -168,7 +168,7 @@ def embed(
             raise DataError(
                 f"{file} holds pairs of texts; a sentence encoder takes single ones: --set data.text2=none"
             )
-        vectors = load_sentence_model(source, pooling=pooling).encode(
+        vectors = load_sentence_model(source, pooling=pooling, bare=True).encode(
             texts.texts, normalize=normalize, half=half, show_progress=True
         )
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -236,7 +236,7 @@ def evaluate_embeddings(
 def _load(folder: Path) -> Model:
     from ..model import Model
 
-    return Model.load(folder)
+    return Model.load(folder, bare=True)
 
 
 def _kind(folder: Path) -> str:
@@ -273,7 +273,7 @@ def _evaluate_tasks(
     from ..multitask import MultiTaskModel, load_tasks
     from ..multitask.data import read_task
 
-    model = MultiTaskModel.load(folder)
+    model = MultiTaskModel.load(folder, bare=True)
     if task is not None:
         model.task(task)
     if data is not None and task is None:
