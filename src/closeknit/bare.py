@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .checkpoint import read_json, read_tensors
-from .errors import ModelError
 from .tokens import FileTokeniser
 
 # The kin, and what transformers puts before the names of their tensors in a classifier.
@@ -271,9 +270,9 @@ def load_bare(folder: Path, max_length: int) -> tuple[BareTrunk, FileTokeniser] 
     if (folder / "adapter_config.json").exists():
         return None
     try:
-        tokeniser = FileTokeniser.load(folder, max_length)
         config = read_config(folder)
-        if tokeniser is None or config is None:
+        tokeniser = None if config is None else FileTokeniser.load(folder, max_length)
+        if config is None or tokeniser is None:
             return None
         trunk = BareTrunk(config)
         prefix = f"{trunk.base_model_prefix}."
@@ -286,7 +285,7 @@ def load_bare(folder: Path, max_length: int) -> tuple[BareTrunk, FileTokeniser] 
         # what has no place, such as a classifier's layers, is left; the caller knows what may be there
         known = {name: found[name].float() for name in trunk.state_dict()}
         trunk.load_state_dict(known, assign=True)
-    except (ModelError, OSError, LookupError, TypeError, ValueError, AttributeError, RuntimeError):
+    except Exception:  # safetensors and tokenizers raise their own; transformers is asked next, and what is wrong is said then
         return None
     return trunk, tokeniser
 

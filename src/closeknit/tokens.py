@@ -166,7 +166,6 @@ class FileTokeniser:
     # whether the encoders of these tokenizers are told which of two texts a token belongs to
     TYPED: ClassVar[dict[str, bool]] = {
         "BertTokenizer": True,
-        "ElectraTokenizer": True,
         "RobertaTokenizer": False,
         "XLMRobertaTokenizer": False,
         "CamembertTokenizer": False,
@@ -212,12 +211,15 @@ class FileTokeniser:
         added = settings.get("added_tokens_decoder", {}).values()
         if any(tokenizer.token_to_id(token) is None for token in named | {one["content"] for one in added}):
             return None  # transformers would give them new numbers
-        if settings.get("pad_token") not in named or tokenizer.padding is not None:
+        if settings.get("pad_token") not in named:
             return None
         if max_length < tokenizer.num_special_tokens_to_add(True) + 2:
             return None
-        before = tokenizer.truncation or {}
-        side = settings.get("truncation_side", before.get("direction", "right"))
+        if tokenizer.padding is not None:  # from other days; the settings of the folder come before
+            stored = {"pad_token_type_id": "pad_type_id", "padding_side": "direction"}
+            settings = {key: tokenizer.padding[old] for key, old in stored.items()} | settings
+            tokenizer.no_padding()
+        side = settings.get("truncation_side", (tokenizer.truncation or {}).get("direction", "right"))
         tokenizer.enable_truncation(max_length, strategy="longest_first", direction=side)
         return cls(tokenizer, settings, "token_type_ids" in inputs if inputs else cls.TYPED[kind], folder)
 
