@@ -1,4 +1,4 @@
-"""Time from the shell to the first answer: `closeknit --help`, and `closeknit predict` on one text.
+"""Time from the shell to the first answer: `closeknit --help`, `closeknit predict` and `closeknit embed` on one text.
 
 python benchmarks/startup.py [--repeats 3] [--out FILE]
 
@@ -71,6 +71,15 @@ def main() -> None:
         commands = {
             "`closeknit --help`": ["-m", "closeknit", "--help"],
             "`closeknit predict` on one text": ["-m", "closeknit", "predict", model],
+            "`closeknit embed` on one text": [
+                "-m",
+                "closeknit",
+                "embed",
+                model,
+                "-",
+                "--out",
+                f"{folder}/v.npy",
+            ],
             "Python alone": ["-c", "pass"],
             "`import torch`": ["-c", "import torch"],
             "`import torch, transformers`": ["-c", "import torch, transformers"],

@@ -22,9 +22,12 @@ WORDS = (
 ).split()
 
 # Small enough that a forward pass costs nothing, real enough to have every part.
+ROBERTA = {"type_vocab_size": 1, "max_position_embeddings": 66, "pad_token_id": 1}
 TINY = {
     "bert": {"type_vocab_size": 2},
-    "roberta": {"type_vocab_size": 1, "max_position_embeddings": 66, "pad_token_id": 1},
+    "roberta": ROBERTA,
+    "xlm-roberta": ROBERTA,
+    "camembert": ROBERTA,
     "albert": {"embedding_size": 16},
     "electra": {"embedding_size": 16},
     "distilbert": {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 2},
@@ -40,7 +43,7 @@ def make_tiny_encoder(folder: Path, kind: str, *, dropout: float | None = None) 
     from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    if kind == "roberta":
+    if TINY[kind] is ROBERTA:
         special = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]
     vocabulary = {word: i for i, word in enumerate([*special, *dict.fromkeys(WORDS), *"?!.,"])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))

@@ -31,7 +31,7 @@ def evaluate_models(
     courses: dict[str, list[tuple[float, float]]] = {}
     for name in dict.fromkeys(models):
         say(f"scoring {name}")
-        model = load_sentence_model(name, pooling=pooling)
+        model = load_sentence_model(name, pooling=pooling, bare=True)
         scores = evaluate_suite(model.encode, list(suite), measures=MEASURES) if suite else []
         for source in labelled:
             scores += _labelled(model, source)

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from . import __version__
+from .bare import load_bare
 from .card import model_card
 from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
 from .config import RunConfig, to_toml
@@ -111,8 +112,11 @@ class Model:
                     distance_map(folder / "label-distance.png", value.numpy(), self.labels)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> Model:
-        """The model of a folder; says what is wrong with one that is damaged or does not fit together."""
+    def load(cls, folder: str | Path, *, device: str | None = None, bare: bool = False) -> Model:
+        """The model of a folder; says what is wrong with one that is damaged or does not fit together.
+
+        A `bare` one is there sooner, and can be used but neither trained nor saved.
+        """
         folder = Path(folder)
         facts = read_facts(folder)
         with damage_explained(folder):
@@ -125,7 +129,7 @@ class Model:
             if not isinstance(labels, list) or len(set(labels)) != len(labels):
                 raise ModelError(f"{folder / MAIN} is damaged: labels is not a list of different names")
             config = RunConfig.from_dict(facts["run"])
-            encoder, tokeniser = load_saved_encoder(folder, kind, config.encoder.max_length)
+            encoder, tokeniser = load_saved_encoder(folder, kind, config.encoder.max_length, bare=bare)
             heads = _build_heads(encoder, len(labels), facts["heads"])
         fill(heads, read_tensors(folder / HEADS), folder / HEADS)
         objective = read_tensors(folder / OBJECTIVE) if (folder / OBJECTIVE).exists() else {}
@@ -323,19 +327,28 @@ def damage_explained(folder: Path) -> Iterator[None]:
         raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
 
 
-def load_saved_encoder(folder: Path, kind: dict[str, Any], max_length: int) -> tuple[Encoder, Tokeniser]:
+def load_saved_encoder(
+    folder: Path, kind: dict[str, Any], max_length: int, *, bare: bool = False
+) -> tuple[Encoder, Tokeniser]:
+    """The encoder of a model folder; with `bare` without transformers, where its kind is one that needs none."""
     if kind["model_type"] == "textcnn":
         cnn = TextCNN.from_dict(kind["textcnn"])
         fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
         return Encoder(cnn, kind["pooling"], "textcnn"), WordTokeniser.load(folder, max_length)
     names = tensor_names(folder / WEIGHTS)  # a missing or damaged file is named before transformers is asked
-    trunk, tokenizer = load_pretrained(folder)
+    trunk: Any
+    tokeniser: Tokeniser
+    if bare and (found := load_bare(folder, max_length)) is not None:
+        trunk, tokeniser = found
+    else:
+        trunk, tokenizer = load_pretrained(folder)
+        tokeniser = PretrainedTokeniser(tokenizer, max_length)
     _check_no_more(trunk, names, folder / WEIGHTS)
     if trunk.config.model_type != kind["model_type"]:
         raise ModelError(
             f"{folder}: config.json says {trunk.config.model_type}, {MAIN} says {kind['model_type']}"
         )
-    return Encoder(trunk, kind["pooling"], kind["name"]), PretrainedTokeniser(tokenizer, max_length)
+    return Encoder(trunk, kind["pooling"], kind["name"]), tokeniser
 
 
 def _check_no_more(trunk: Any, names: Sequence[str], path: Path) -> None:

@@ -7,6 +7,8 @@ the whole batch and gives the same number as in one process. There is no wrapper
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -36,11 +38,19 @@ def this_world(device: str | None = None) -> World:
     """The world that `accelerate launch` set up, or the best single device of this machine."""
     if device is not None:
         return World(torch.device(device))
+    if not _launched() and not torch.backends.mps.is_available() and not torch.xpu.is_available():
+        return World(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     from accelerate import PartialState
     from accelerate.utils import parse_flag_from_env
 
     state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"))
     return World(state.device, state.process_index, state.num_processes)
+
+
+def _launched() -> bool:
+    """Whether a launcher left signs in the environment, or this program set up processes itself."""
+    signs = ("ACCELERATE_", "FORK_LAUNCHED", "LOCAL_RANK", "RANK", "WORLD_SIZE", "OMPI_", "PMI_", "MV2_")
+    return "accelerate" in sys.modules or any(name.startswith(signs) for name in os.environ)
 
 
 def wake_gpu() -> None:

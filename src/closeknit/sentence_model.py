@@ -239,12 +239,14 @@ class SentenceModel:
         )
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> SentenceModel:
+    def load(cls, folder: str | Path, *, device: str | None = None, bare: bool = False) -> SentenceModel:
+        """The model of a folder; a `bare` one is there sooner, and can be used but neither trained nor saved."""
         folder = Path(folder)
         facts = read_facts(folder, "sentence_encoder")
         with damage_explained(folder):
             config = EmbeddingConfig.from_dict(facts["run"])
-            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], config.encoder.max_length)
+            length = config.encoder.max_length
+            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], length, bare=bare)
             dense = Dense(encoder.dim) if facts["dense"] else None
         if dense is not None:
             fill(dense, read_tensors(folder / HEADS), folder / HEADS)
@@ -281,17 +283,22 @@ def _shared_layer(folder: Path, encoder: Encoder) -> Dense | None:
     return dense
 
 
-def load_sentence_model(source: str | Path, *, pooling: str | None = None) -> SentenceModel:
-    """A model folder of Closeknit (of any kind), or any encoder by name or folder, mean-pooled unless told otherwise."""
+def load_sentence_model(
+    source: str | Path, *, pooling: str | None = None, bare: bool = False
+) -> SentenceModel:
+    """A model folder of Closeknit (of any kind), or any encoder by name or folder, mean-pooled unless told otherwise.
+
+    A `bare` one is there sooner where it is a model folder, and can be used but neither trained nor saved.
+    """
     if (Path(source) / MAIN).exists():
         facts = read_facts(Path(source), None)
         if facts["kind"] == "sentence_encoder":
-            model = SentenceModel.load(source)
+            model = SentenceModel.load(source, bare=bare)
             if pooling is not None and pooling != model.encoder.pooling:
                 model.encoder, model.dense = Encoder(model.encoder.trunk, pooling, model.encoder.name), None
             return model
         length = facts["run"]["encoder"]["max_length"]
-        encoder, tokeniser = load_saved_encoder(Path(source), facts["encoder"], length)
+        encoder, tokeniser = load_saved_encoder(Path(source), facts["encoder"], length, bare=bare)
         shared = _shared_layer(Path(source), encoder) if facts["kind"] == "multi_task" else None
         if pooling is not None and pooling != encoder.pooling:
             encoder, shared = Encoder(encoder.trunk, pooling, encoder.name), None

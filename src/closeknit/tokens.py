@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +157,89 @@ class PretrainedTokeniser:
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save_pretrained(folder)
+
+
+class FileTokeniser:
+    """The tokeniser that a pretrained encoder was saved with, read by `tokenizers` alone; for encoders without transformers."""
+
+    FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+    # whether the encoders of these tokenizers are told which of two texts a token belongs to
+    TYPED: ClassVar[dict[str, bool]] = {
+        "BertTokenizer": True,
+        "RobertaTokenizer": False,
+        "XLMRobertaTokenizer": False,
+        "CamembertTokenizer": False,
+        "DistilBertTokenizer": False,
+    }
+    GENERAL = (
+        "TokenizersBackend",
+        "PreTrainedTokenizer",
+    )  # these say it in their settings, or it is not known
+    STRANGE = (
+        "auto_map",
+        "split_special_tokens",
+        "add_bos_token",
+        "add_eos_token",
+    )  # what changes the tokens
+
+    def __init__(self, tokenizer: Any, settings: dict[str, Any], typed: bool, folder: Path) -> None:
+        self.tokenizer, self.typed, self.folder = tokenizer, typed, folder
+        self.pad_id: int = tokenizer.token_to_id(settings["pad_token"])
+        self.pad_type: int = settings.get("pad_token_type_id", 0)
+        self.pad_left = settings.get("padding_side", "right") == "left"
+
+    @classmethod
+    def load(cls, folder: Path, max_length: int) -> FileTokeniser | None:
+        """The tokeniser of a folder; None where its settings may mean more than is done here."""
+        from tokenizers import Tokenizer
+
+        if not (folder / cls.FILE).exists() or (folder / "added_tokens.json").exists():
+            return None
+        settings = json.loads((folder / cls.SETTINGS).read_text(encoding="utf-8"))
+        kind = str(settings.get("tokenizer_class")).removesuffix("Fast")
+        inputs = settings.get("model_input_names")
+        if kind not in cls.TYPED and (kind not in cls.GENERAL or inputs is None):
+            return None
+        if settings.get("backend", "tokenizers") != "tokenizers" or any(
+            settings.get(key) for key in cls.STRANGE
+        ):
+            return None
+        tokenizer = Tokenizer.from_file(str(folder / cls.FILE))
+        named = {
+            value for key, value in settings.items() if key.endswith("_token") and isinstance(value, str)
+        }
+        added = settings.get("added_tokens_decoder", {}).values()
+        if any(tokenizer.token_to_id(token) is None for token in named | {one["content"] for one in added}):
+            return None  # transformers would give them new numbers
+        if settings.get("pad_token") not in named:
+            return None
+        if max_length < tokenizer.num_special_tokens_to_add(True) + 2:
+            return None
+        if tokenizer.padding is not None:  # from other days; the settings of the folder come before
+            stored = {"pad_token_type_id": "pad_type_id", "padding_side": "direction"}
+            settings = {key: tokenizer.padding[old] for key, old in stored.items()} | settings
+            tokenizer.no_padding()
+        side = settings.get("truncation_side", (tokenizer.truncation or {}).get("direction", "right"))
+        tokenizer.enable_truncation(max_length, strategy="longest_first", direction=side)
+        return cls(tokenizer, settings, "token_type_ids" in inputs if inputs else cls.TYPED[kind], folder)
+
+    def __call__(self, examples: Examples) -> Tokens:
+        texts, pairs = examples.texts, examples.pairs
+        made = self.tokenizer.encode_batch(texts if pairs is None else list(zip(texts, pairs, strict=True)))
+        ids = [one.ids for one in made]
+        return Tokens(
+            _flat(ids),
+            _flat([one.special_tokens_mask for one in made]).astype(bool),
+            _flat([one.type_ids for one in made]) if self.typed else None,
+            _offsets(ids),
+            self.pad_id,
+            self.pad_type,
+            self.pad_left,
+        )
+
+    def save(self, folder: Path) -> None:
+        for name in (self.FILE, self.SETTINGS):
+            shutil.copyfile(self.folder / name, folder / name)
 
 
 class RememberingTokeniser:

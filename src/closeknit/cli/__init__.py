@@ -6,6 +6,8 @@ for the user to mend; 130: stopped by the user. Libraries are imported inside th
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from typing import Annotated
@@ -40,6 +42,9 @@ def options(
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit code 2."""
+    atexit.register(
+        gc.freeze
+    )  # or Python looks through all that torch made once more before it ends: half a second
     try:
         app()
     except CloseknitError as error:

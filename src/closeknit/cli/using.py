@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as json_library
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,10 @@ from .shared import (
 
 if TYPE_CHECKING:
     from ..data import Examples
+    from ..encoder import Encoder
     from ..model import Model
+
+LITTLE = 5e9  # letters times weights: what a thread does in some ten milliseconds
 
 
 @app.command(epilog="Example: closeknit evaluate runs/first messages --json")
@@ -98,7 +102,7 @@ def predict(
     if _kind(model) == "multi_task":
         from ..multitask import MultiTaskModel
 
-        several = MultiTaskModel.load(model)
+        several = MultiTaskModel.load(model, bare=True)
         if task is None and len(several.tasks) > 1:
             raise ConfigError(f"{model} has several tasks; say which with --task: {', '.join(several.tasks)}")
         name = task or several.tasks[0]
@@ -107,13 +111,15 @@ def predict(
                 f"the task {name} asks about pairs, which need a table: name a file with text and text2"
             )
         examples = _texts(file, None, set_)
-        given, labels = several.predict(name, examples), several.answers[name].labels
+        with _threads_for(several.encoder, examples):
+            given, labels = several.predict(name, examples), several.answers[name].labels
     else:
         if task is not None:
             raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
         loaded = _load(model)
         examples = _texts(file, loaded, set_)
-        given, labels = loaded.outputs(examples)[0], loaded.labels
+        with _threads_for(loaded.encoder, examples):
+            given, labels = loaded.outputs(examples)[0], loaded.labels
     for line in _answers(examples, given, labels):
         if json:
             print(json_library.dumps(line, ensure_ascii=False))
@@ -159,7 +165,9 @@ def embed(
         encoder = (
             loaded.encoder if pooling is None else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
         )
-        vectors = outputs(encoder, None, loaded.tokens(_texts(file, loaded, set_)), half=half)[1]
+        texts = _texts(file, loaded, set_)
+        with _threads_for(encoder, texts):
+            vectors = outputs(encoder, None, loaded.tokens(texts), half=half)[1]
         if normalize:
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     else:
@@ -168,9 +176,9 @@ def embed(
             raise DataError(
                 f"{file} holds pairs of texts; a sentence encoder takes single ones: --set data.text2=none"
             )
-        vectors = load_sentence_model(source, pooling=pooling).encode(
-            texts.texts, normalize=normalize, half=half, show_progress=True
-        )
+        model = load_sentence_model(source, pooling=pooling, bare=True)
+        with _threads_for(model.encoder, texts):
+            vectors = model.encode(texts.texts, normalize=normalize, half=half, show_progress=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     np.save(out, vectors)
     print(f"{len(vectors)} vectors of {vectors.shape[1]} dimensions: {out}")
@@ -236,7 +244,22 @@ def evaluate_embeddings(
 def _load(folder: Path) -> Model:
     from ..model import Model
 
-    return Model.load(folder)
+    return Model.load(folder, bare=True)
+
+
+@contextlib.contextmanager
+def _threads_for(encoder: Encoder, examples: Examples) -> Iterator[None]:
+    """One thread for a word or two: several would save a few milliseconds, and beside other programs cost many more."""
+    import torch
+
+    threads = torch.get_num_threads()
+    letters = sum(map(len, [*examples.texts, *(examples.pairs or [])]))
+    if letters * sum(weights.numel() for weights in encoder.parameters()) < LITTLE:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _kind(folder: Path) -> str:
@@ -273,7 +296,7 @@ def _evaluate_tasks(
     from ..multitask import MultiTaskModel, load_tasks
     from ..multitask.data import read_task
 
-    model = MultiTaskModel.load(folder)
+    model = MultiTaskModel.load(folder, bare=True)
     if task is not None:
         model.task(task)
     if data is not None and task is None:

@@ -212,14 +212,18 @@ class MultiTaskModel:
         )
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> MultiTaskModel:
-        """The model of a folder; says what is wrong with one that is damaged or does not fit together."""
+    def load(cls, folder: str | Path, *, device: str | None = None, bare: bool = False) -> MultiTaskModel:
+        """The model of a folder; says what is wrong with one that is damaged or does not fit together.
+
+        A `bare` one is there sooner, and can be used but neither trained nor saved.
+        """
         folder = Path(folder)
         facts = read_facts(folder, "multi_task")
         with damage_explained(folder):
             config = MultiTaskConfig.from_dict(facts["run"])
             answers = {name: Answers(**facts["answers"][name]) for name in config.tasks}
-            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], config.encoder.max_length)
+            length = config.encoder.max_length
+            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], length, bare=bare)
             heads = build_top_and_heads(encoder, config, answers)
         both = nn.ModuleDict({"top": encoder.top, "heads": heads})
         fill(both, read_tensors(folder / HEADS), folder / HEADS)

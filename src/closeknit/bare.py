@@ -1,0 +1,308 @@
+"""Saved encoders of BERT's kin without transformers, whose import takes longer than all else that one answer needs.
+
+The modules have the names of those in transformers, so that its files load as they are, and give the same numbers.
+They are for use: an encoder that is to be trained or saved is loaded by transformers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .checkpoint import read_json, read_tensors
+from .tokens import FileTokeniser
+
+# The kin, and what transformers puts before the names of their tensors in a classifier.
+PREFIXES = {
+    "bert": "bert",
+    "roberta": "roberta",
+    "xlm-roberta": "roberta",
+    "camembert": "roberta",
+    "electra": "electra",
+    "distilbert": "distilbert",
+}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+# Settings that make an encoder another one than is built here, unless they have this value.
+PLAIN = {
+    "is_decoder": False,
+    "is_encoder_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+    "quantization_config": None,
+}
+
+
+class Config(SimpleNamespace):
+    """What config.json says, as attributes."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class Output(NamedTuple):
+    """What transformers' encoders give, as far as it is read."""
+
+    last_hidden_state: Tensor  # (R, T, H)
+    pooler_output: Tensor | None  # (R, H)
+
+
+class Linear(nn.Linear):
+    """A linear layer that waits for its weights: drawing random ones takes longer than reading them."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embedding(nn.Embedding):
+    """An embedding that waits for its weights."""
+
+    def reset_parameters(self) -> None:
+        pass
+
+
+class Embeddings(nn.Module):
+    """The sum of word, position and, where the kind has them, type embeddings, normalised."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        dim = getattr(config, "embedding_size", config.hidden_size)
+        self.word_embeddings = Embedding(config.vocab_size, dim)
+        self.position_embeddings = Embedding(config.max_position_embeddings, dim)
+        if config.model_type != "distilbert":
+            self.token_type_embeddings = Embedding(config.type_vocab_size, dim)
+        self.LayerNorm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        # RoBERTa and its like count positions from the padding token's number on
+        self.start = config.pad_token_id if PREFIXES[config.model_type] == "roberta" else None
+
+    def forward(self, ids: Tensor, types: Tensor | None) -> Tensor:
+        if self.start is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, T)
+        else:
+            real = ids != self.start
+            positions = real.cumsum(1) * real + self.start  # (R, T)
+        x = self.word_embeddings(ids)  # (R, T, H)
+        if hasattr(self, "token_type_embeddings"):
+            x = x + self.token_type_embeddings(torch.zeros_like(ids) if types is None else types)
+        x = x + self.position_embeddings(positions)
+        embedded: Tensor = self.dropout(self.LayerNorm(x))
+        return embedded
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, heads: int, dropout: float
+) -> Tensor:
+    """Attention of rows (R, T, H), in so many heads."""
+    q, k, v = (
+        x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query, key, value)
+    )  # (R, heads, T, H/heads)
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    return mixed.transpose(1, 2).flatten(2)  # (R, T, H)
+
+
+class SelfAttention(nn.Module):
+    """BERT's attention, without the layer that follows it."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        dim = config.hidden_size
+        self.query, self.key, self.value = Linear(dim, dim), Linear(dim, dim), Linear(dim, dim)
+        self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
+        self.num_attention_heads = config.num_attention_heads
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        rate = self.dropout.p if self.training else 0.0
+        return attend(
+            self.query(x), self.key(x), self.value(x), mask, heads=self.num_attention_heads, dropout=rate
+        )
+
+
+class Residual(nn.Module):
+    """A linear layer, added to what came before and normalised."""
+
+    def __init__(self, width: int, config: Any) -> None:
+        super().__init__()
+        self.dense = Linear(width, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, x: Tensor, before: Tensor) -> Tensor:
+        added: Tensor = self.LayerNorm(self.dropout(self.dense(x)) + before)
+        return added
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.self = SelfAttention(config)
+        self.output = Residual(config.hidden_size, config)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        attended: Tensor = self.output(self.self(x, mask), x)
+        return attended
+
+
+class Intermediate(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.dense = Linear(config.hidden_size, config.intermediate_size)
+        self.activation = ACTIVATIONS[config.hidden_act]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.dense(x))
+
+
+class Layer(nn.Module):
+    """A layer of BERT, RoBERTa and ELECTRA."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.attention = Attention(config)
+        self.intermediate = Intermediate(config)
+        self.output = Residual(config.intermediate_size, config)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = self.attention(x, mask)
+        after: Tensor = self.output(self.intermediate(x), x)
+        return after
+
+
+class DistilAttention(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.q_lin, self.k_lin, self.v_lin, self.out_lin = (Linear(config.dim, config.dim) for _ in range(4))
+        self.dropout = nn.Dropout(config.attention_dropout)
+        self.n_heads = config.n_heads
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        rate = self.dropout.p if self.training else 0.0
+        mixed = attend(self.q_lin(x), self.k_lin(x), self.v_lin(x), mask, heads=self.n_heads, dropout=rate)
+        attended: Tensor = self.out_lin(mixed)
+        return attended
+
+
+class DistilFeedForward(nn.Module):
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.lin1, self.lin2 = Linear(config.dim, config.hidden_dim), Linear(config.hidden_dim, config.dim)
+        self.dropout = nn.Dropout(config.dropout)
+        self.activation = ACTIVATIONS[config.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        fed: Tensor = self.dropout(self.lin2(self.activation(self.lin1(x))))
+        return fed
+
+
+class DistilLayer(nn.Module):
+    """A layer of DistilBERT."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.attention = DistilAttention(config)
+        self.sa_layer_norm = nn.LayerNorm(config.dim, eps=config.layer_norm_eps)
+        self.ffn = DistilFeedForward(config)
+        self.output_layer_norm = nn.LayerNorm(config.dim, eps=config.layer_norm_eps)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = self.sa_layer_norm(self.attention(x, mask) + x)
+        after: Tensor = self.output_layer_norm(self.ffn(x) + x)
+        return after
+
+
+class Layers(nn.Module):
+    def __init__(self, kind: Callable[[Any], nn.Module], config: Any) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(kind(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        for layer in self.layer:
+            x = layer(x, mask)
+        return x
+
+
+class Pooler(nn.Module):
+    """BERT's own pooling: the first token through a layer with tanh."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dense = Linear(dim, dim)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return torch.tanh(self.dense(hidden[:, 0]))
+
+
+class BareTrunk(nn.Module):
+    """An encoder of BERT's kin; its parameters are named as in transformers."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.config, self.base_model_prefix = config, PREFIXES[config.model_type]
+        dim = config.hidden_size
+        self.embeddings = Embeddings(config)
+        if getattr(config, "embedding_size", dim) != dim:
+            self.embeddings_project = Linear(config.embedding_size, dim)
+        if config.model_type == "distilbert":
+            self.transformer = Layers(DistilLayer, config)
+        else:
+            self.encoder = Layers(Layer, config)
+        self.pooler = None if config.model_type in ("distilbert", "electra") else Pooler(dim)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
+    ) -> Output:
+        x = self.embeddings(input_ids, token_type_ids)  # (R, T, H)
+        if hasattr(self, "embeddings_project"):
+            x = self.embeddings_project(x)
+        mask = None if bool(attention_mask.all()) else attention_mask.bool()[:, None, None]  # (R, 1, 1, T)
+        layers = self.transformer if self.config.model_type == "distilbert" else self.encoder
+        hidden: Tensor = layers(x, mask)
+        return Output(hidden, None if self.pooler is None else self.pooler(hidden))
+
+
+def load_bare(folder: Path, max_length: int) -> tuple[BareTrunk, FileTokeniser] | None:
+    """The encoder and tokeniser of a folder; None where anything in it is not known here, which transformers may."""
+    if (folder / "adapter_config.json").exists():
+        return None
+    try:
+        config = read_config(folder)
+        tokeniser = None if config is None else FileTokeniser.load(folder, max_length)
+        if config is None or tokeniser is None:
+            return None
+        trunk = BareTrunk(config)
+        prefix = f"{trunk.base_model_prefix}."
+        found = {
+            name.removeprefix(prefix): value
+            for name, value in read_tensors(folder / "model.safetensors").items()
+        }
+        if "pooler.dense.weight" not in found:
+            trunk.pooler = None
+        # what has no place, such as a classifier's layers, is left; the caller knows what may be there
+        known = {name: found[name].float() for name in trunk.state_dict()}
+        trunk.load_state_dict(known, assign=True)
+    except Exception:  # safetensors and tokenizers raise their own; transformers is asked next, and what is wrong is said then
+        return None
+    return trunk, tokeniser
+
+
+def read_config(folder: Path) -> Config | None:
+    """The settings of a folder's encoder, where they are of a kind that is built here."""
+    facts = read_json(folder / "config.json")
+    if facts.get("model_type") not in PREFIXES:
+        return None
+    if any(facts.get(key, value) != value for key, value in PLAIN.items()):
+        return None
+    if facts["model_type"] == "distilbert":  # the names that the others have for the same
+        facts |= {"hidden_size": facts["dim"], "num_attention_heads": facts["n_heads"]}
+        facts |= {"num_hidden_layers": facts["n_layers"], "hidden_act": facts["activation"]}
+        facts |= {"hidden_dropout_prob": facts["dropout"], "layer_norm_eps": 1e-12}
+    elif facts["model_type"] != "electra":
+        facts.pop("embedding_size", None)  # only ELECTRA's means something
+    if facts["hidden_act"] not in ACTIVATIONS or facts["hidden_size"] % facts["num_attention_heads"]:
+        return None
+    return Config(**facts)
