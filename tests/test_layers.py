@@ -27,7 +27,7 @@ LAYERS = [
         "embedding_scores",
     ],
     ["encoder", "bare", "checkpoint", "tasks", "schedules", "surgery"],
-    ["heads", "views", "lean", "graphs"],
+    ["heads", "views", "lean", "graphs", "rates"],
     ["evaluation", "training", "card"],
     ["config", "progress"],
     ["model", "looping"],

@@ -11,7 +11,8 @@ from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ConfigError, ModelError, TrainingError
 from closeknit.fitting import Fit, fit_model
-from closeknit.training import NotFinite, TrainConfig, rate_factor
+from closeknit.rates import rate_factor
+from closeknit.training import NotFinite, TrainConfig
 from conftest import losses_of as run
 
 

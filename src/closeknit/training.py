@@ -7,7 +7,7 @@ import dataclasses
 import importlib.util
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from .heads import read_views
 from .lean import Lean
 from .objectives.joint import View
 from .processes import World, average, average_gradients, gather, mix, seeded, this_world
+from .rates import Cues, parameter_groups, rate_factor
 from .schedules import Schedule, together
 from .stepping import FusedAdamW
 from .surgery import Apart, cosines
@@ -160,26 +161,34 @@ class Training:
         self.unseen: list[tuple[dict[str, int], Step]] = []  # batches taken before, and the step
         self.note: tuple[int, Tensor, torch.cuda.Event] | None = None  # how things stood after an update
         self.gaps = on_gpu and self.world.size == 1 and all(task.objective.takes_gaps for task in self.tasks)
-        trunks = [module for module in self.learners.modules() if isinstance(module, Encoder)]
-        half = _DTYPES.get(self.precision)
-        padded_left = any(
-            isinstance(task.batch, Shelved) and task.batch.shelf.tokens.pad_left for task in self.tasks
-        )
-        self.lean = None
-        if (on_gpu and half is not None and not padded_left) or self.world.device.type == "cpu":
-            self.lean = Lean(trunks, self.learners, half or torch.float32, self.world.device)
-        self.stepper = None
-        if on_gpu and not self.scaler.is_enabled() and importlib.util.find_spec("triton") is not None:
-            copies = (
-                self.lean.halves.by_master if self.lean is not None and self.lean.halves is not None else {}
-            )
-            self.stepper = FusedAdamW(
-                self.optimizer, self.cues.rates, config.clip, self.stuck, copies, half or torch.bfloat16
-            )
+        self.lean = self._make_lean()
+        self.stepper = self._make_stepper()
         reason = why_not(self) if on_gpu and self.config.graphs else None
         if reason is not None and self.world.main:
             tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
         self.graphs = Graphs(self, tell) if on_gpu and self.config.graphs and reason is None else None
+
+    def _make_lean(self) -> Lean | None:
+        """Less work for the same numbers, where the device and the precision have it."""
+        half, device = _DTYPES.get(self.precision), self.world.device
+        shelved = [task.batch for task in self.tasks if isinstance(task.batch, Shelved)]
+        padded_left = any(batch.shelf.tokens.pad_left for batch in shelved)  # which fused layers cannot do
+        if device.type == "cpu" or (device.type == "cuda" and half is not None and not padded_left):
+            encoders = [module for module in self.learners.modules() if isinstance(module, Encoder)]
+            return Lean(encoders, self.learners, half or torch.float32, device)
+        return None
+
+    def _make_stepper(self) -> FusedAdamW | None:
+        """All of an update after its gradients in few kernels, where a GPU can."""
+        plain = all(
+            p.dtype == torch.float32 and p.is_contiguous() and p.data_ptr() % 16 == 0 for p in self.parameters
+        )
+        able = self.world.device.type == "cuda" and importlib.util.find_spec("triton") is not None
+        if not able or not plain or self.scaler.is_enabled():
+            return None
+        copies = {} if self.lean is None or self.lean.halves is None else self.lean.halves.by_master
+        half = _DTYPES.get(self.precision, torch.bfloat16)
+        return FusedAdamW(self.optimizer, self.cues.rates, self.config.clip, self.stuck, copies, half)
 
     def __iter__(self) -> Iterator[Step]:
         while self.number < self.steps:
@@ -503,46 +512,6 @@ class Training:
             self.scaler.load_state_dict(facts["scaler"])
 
 
-class Cues:
-    """What differs from update to update besides the rows: learning rates, the progress of the training, the seed.
-
-    On a GPU they lie on the device, always in the same place, and are written there before an update.
-    """
-
-    def __init__(self, rates: Sequence[float], device: torch.device) -> None:
-        self.plain = list(rates)
-        self.base = torch.tensor(self.plain, dtype=torch.float32, device=device)
-        self.rates, self.factor = self.base.clone(), torch.ones((), device=device)
-        self.seed = torch.zeros((), dtype=torch.int64, device=device)
-        self.progress: float | Tensor = torch.zeros((), device=device) if device.type == "cuda" else 0.0
-
-    def start(self, rates: Sequence[float]) -> None:
-        """Other rates, in the same place."""
-        self.plain = list(rates)
-        self.base.copy_(torch.tensor(self.plain, dtype=torch.float32))
-
-    def attach(self, groups: list[dict[str, Any]]) -> None:
-        """Let these parameter groups read their rates where they lie on the device."""
-        if isinstance(self.progress, Tensor):
-            for group, rate in zip(groups, self.rates, strict=True):
-                group["lr"] = rate
-
-    def give(self, factor: float, progress: float, seed: int, groups: list[dict[str, Any]]) -> None:
-        if isinstance(self.progress, Tensor):
-            self.factor.fill_(factor)
-            self.progress.fill_(progress)
-            self.seed.fill_(seed)
-        else:
-            self.progress = progress
-            for group, rate in zip(groups, self.plain, strict=True):
-                group["lr"] = rate * factor
-
-    def set_rates(self) -> None:
-        """The rates of this update, where they lie on the device."""
-        if isinstance(self.progress, Tensor):
-            torch.mul(self.base, self.factor, out=self.rates)
-
-
 class NotFinite(TrainingError):
     """The loss or its gradient is NaN or infinite; the weights are those of the step before."""
 
@@ -563,51 +532,6 @@ def train(
     the tasks of an update have for the encoder (default: their sum); heads and what objectives own have theirs alone.
     """
     return Training(encoder, tasks, config, world=world, schedule=schedule, combine=combine, tell=tell)
-
-
-def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:
-    """Encoder, heads and what objectives own, each at its rate; biases, norms and proxies undecayed."""
-    textcnn = encoder.model_type == "textcnn"
-    lr = config.lr if config.lr is not None else default_lr(encoder)
-    head_lr = config.head_lr if config.head_lr is not None else (lr if textcnn else 10 * lr)
-    objective_lr = config.objective_lr if config.objective_lr is not None else head_lr
-    groups: list[dict[str, Any]] = []
-    seen: set[int] = set()
-
-    def add(name: str, modules: Iterable[nn.Module], rate: float, decay: bool) -> None:
-        kept: list[nn.Parameter] = []
-        plain: list[nn.Parameter] = []
-        for module in modules:
-            for parameter in module.parameters():
-                if parameter.requires_grad and id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    (kept if decay and parameter.dim() > 1 else plain).append(parameter)
-        for parameters, amount in ((kept, config.weight_decay), (plain, 0.0)):
-            if parameters:
-                groups.append({"params": parameters, "lr": rate, "weight_decay": amount, "name": name})
-
-    # a second encoder among the heads learns at an encoder's rate
-    second = [module for task in tasks for module in task.heads.modules() if isinstance(module, Encoder)]
-    add("encoder", [encoder.trunk, *second], lr, True)
-    add("heads", [encoder.top, *(task.heads for task in tasks)], head_lr, True)
-    add("objectives", [task.objective for task in tasks], objective_lr, False)
-    return groups
-
-
-def default_lr(encoder: Encoder) -> float:
-    """5e-5 for an encoder of 768 dimensions, in inverse proportion for others; TextCNN starts from nothing."""
-    return 1e-3 if encoder.model_type == "textcnn" else 5e-5 * 768 / encoder.dim
-
-
-def rate_factor(done: int, steps: int, warmup: float, schedule: str) -> float:
-    """What the learning rates are multiplied by in the step after `done` ones."""
-    rising = math.ceil(warmup * steps)
-    if done < rising:
-        return (done + 1) / (rising + 1)
-    left = (steps - done) / max(1, steps - rising)  # 1 at the top, above 0 in the last step
-    if schedule == "linear":
-        return left
-    return 0.5 * (1.0 - math.cos(math.pi * left)) if schedule == "cosine" else 1.0
 
 
 def choose_precision(asked: str, device: torch.device) -> str:
