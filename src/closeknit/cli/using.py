@@ -347,5 +347,9 @@ def _texts(file: str, model: Model | None, changes: list[str] | None) -> Example
         if not lines:
             raise DataError("standard input is empty: there is no text")
         return from_python(lines, name="standard input", empty=columns.empty)
+    if " " in file.strip() and not Path(file).exists():
+        raise DataError(
+            f'{file} does not exist; a text itself comes from standard input: echo "{file}" | closeknit …'
+        )
     plain = Path(file).suffix in (".txt", "")
     return read_file(file, Columns(empty=columns.empty) if plain else columns, target=None)
