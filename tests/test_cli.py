@@ -40,8 +40,8 @@ def test_training_tells_its_scores_on_stdout_and_its_progress_on_stderr(workshop
 
 
 def test_a_text_in_the_place_of_a_file_is_told_where_it_goes(workshop, closeknit):
-    for command in ("predict", "embed"):
-        done = closeknit(command, str(workshop / "model"), "where is my refund", code=2)
+    for command, more in (("predict", ()), ("embed", ("--out", "vectors.npy"))):
+        done = closeknit(command, str(workshop / "model"), "where is my refund", *more, code=2)
         assert 'echo "where is my refund" | closeknit' in done.stderr
 
 
