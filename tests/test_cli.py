@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 FAST = ("--epochs", "25", "--lr", "1e-3", "--batch-size", "12", "--set", "encoder.max_length=16")
+LONGER = (*FAST, "--epochs", "60")  # enough for any seed
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +22,7 @@ def workshop(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("workshop")
     with (folder / "small.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *TEXTS])
-    arguments = ("small.csv", "--encoder", tiny(), "--out", "model", "--objective", "triple_entropy", *FAST)
-    arguments = (*arguments, "--epochs", "60")  # enough for any seed
+    arguments = ("small.csv", "--encoder", tiny(), "--out", "model", "--objective", "triple_entropy", *LONGER)
     done = run_command(folder, ("train", *arguments))
     assert done.returncode == 0, done.stderr
     (folder / "train.out").write_text(done.stdout)
@@ -81,7 +81,7 @@ def test_vectors_are_those_of_the_python_interface(workshop, closeknit, tmp_path
 
 def test_an_existing_folder_is_kept_unless_asked(workshop, closeknit, tiny):
     data, model = str(workshop / "small.csv"), str(workshop / "model")
-    same = ("--encoder", tiny(), "--objective", "triple_entropy", *FAST, "--out", model)
+    same = ("--encoder", tiny(), "--objective", "triple_entropy", *LONGER, "--out", model)
     before = (workshop / "model" / "closeknit.json").read_bytes()
     assert (
         "--resume goes on with it, --overwrite replaces it" in closeknit("train", data, *same, code=2).stderr
