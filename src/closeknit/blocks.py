@@ -18,7 +18,8 @@ from torch.autograd.function import once_differentiable
 
 from .halves import Halves
 
-_BERT = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
+ROBERTA = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding's own on
+_BERT = ("bert", "electra", *ROBERTA)
 _SITES = 8  # places of a layer where dropout is drawn, at the most
 
 
@@ -67,6 +68,12 @@ def layers_of(trunk: Any) -> list[Layer] | None:
     absolute = getattr(trunk.config, "position_embedding_type", "absolute") in ("absolute", None)
     sized = heads_of(trunk) > 0 and trunk.config.hidden_size // heads_of(trunk) in (16, 32, 64, 128)
     return found if plain and absolute and sized and not getattr(trunk.config, "is_decoder", False) else None
+
+
+def hooked(layers: Sequence[Layer]) -> bool:
+    """Whether somebody waits for the linear layers to be called, as dropping whole heads does."""
+    linears = [linear for own in layers for linear in own.linears]
+    return any(linear._forward_pre_hooks or linear._forward_hooks for linear in linears)
 
 
 def _bert_layer(layer: Any) -> Layer:
@@ -127,12 +134,7 @@ class FusedTrunk:
         """Whether this batch can be taken: not too long, and no hook that would be passed by."""
         from .kernels.layers import LONGEST
 
-        hooked = any(
-            linear._forward_pre_hooks or linear._forward_hooks
-            for own in self.layers
-            for linear in own.linears
-        )
-        return inputs["input_ids"].shape[1] <= LONGEST and not hooked
+        return inputs["input_ids"].shape[1] <= LONGEST and not hooked(self.layers)
 
     def __call__(self, inputs: dict[str, Tensor]) -> Tensor:
         ids, mask = inputs["input_ids"], inputs["attention_mask"]
@@ -185,7 +187,7 @@ class FusedTrunk:
         z = _Lookup.apply(ids.flatten(), words.weight, -1 if words.padding_idx is None else words.padding_idx)
         z = z.view(R, T, -1)
         table = own.position_embeddings.weight
-        if self.trunk.config.model_type in ("roberta", "xlm-roberta", "camembert"):
+        if self.trunk.config.model_type in ROBERTA:
             first = (
                 own.padding_idx + 1
             )  # positions are counted from there, and padding stands at the one before

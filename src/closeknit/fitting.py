@@ -79,12 +79,12 @@ class Fit:
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)
         self.tokens, self.y = self.model.tokens(examples), label_numbers(examples, names)
+        self.per_epoch = batches_per_epoch(len(self.y), options.batch_size)
         if lane is not None:
             self.training = self._training_in(lane)
         else:
             targets = labels_of(self.y, self.world.device, self.objective.copies)
             self.training = self._new_training(self._batches(targets))
-        per_epoch = self.training.tasks[0].per_epoch
         self.rows = len(examples)
         self.validation = None
         if validation is not None:
@@ -92,7 +92,7 @@ class Fit:
         self.confusion: Tensor | None = None  # of the last evaluation
         self.loop = Loop(
             self.training,
-            every=options.evaluate_every if options.evaluate_every and self.validation else per_epoch,
+            every=options.evaluate_every if options.evaluate_every and self.validation else self.per_epoch,
             evaluate=self._evaluate if self.validation else None,
             metric=options.metric,
             patience=self.objective.patience if options.patience is None else options.patience,
@@ -104,23 +104,19 @@ class Fit:
         self._warn_of_idle_adaptation()
 
     def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> Shelved:
-        per_epoch = batches_per_epoch(len(self.y), self.config.train.batch_size)
         starts = [0] * self.objective.copies
-        return Shelved(self.tokens, targets, self._plan(), per_epoch, self.world, starts=starts, **shared)
+        return Shelved(
+            self.tokens, targets, self._plan(), self.per_epoch, self.world, starts=starts, **shared
+        )
 
     def _new_training(self, batch: Shelved) -> Training:
-        per_epoch = batches_per_epoch(len(self.y), self.config.train.batch_size)
-        task = Task("classify", batch, per_epoch, self.objective, self.model.heads)
+        task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
         return train(self.model.encoder, [task], self.config.train, world=self.world, tell=self.tell)
 
     def _training_in(self, lane: Lane) -> Training:
         """A training in the memory of the run before, if that was of the same kind; the model is then that memory."""
         shelf, labels = lane.stock.on_device(self.config.encoder, self.model.labels, self.world.device)
-        copies = self.objective.copies
-
-        def targets(rows: Tensor) -> Tensor:
-            return labels[rows].repeat(copies) if copies > 1 else labels[rows]
-
+        targets = labels_of(labels, self.world.device, self.objective.copies)
         batch = self._batches(targets, shelf=shelf, rows=lane.rows)
         learners = nn.ModuleDict({"encoder": self.model.encoder})
         learners["classify_heads"], learners["classify_objective"] = self.model.heads, self.objective
@@ -128,8 +124,7 @@ class Fit:
         known = lane.trainings.get(kind)
         if known is not None:
             training = known
-            per_epoch = batches_per_epoch(len(self.y), self.config.train.batch_size)
-            training.restart(learners, batch, per_epoch, self.config.train)
+            training.restart(learners, batch, self.per_epoch, self.config.train)
             self.model.encoder, self.model.heads = training.encoder, training.tasks[0].heads
             self.objective = training.tasks[0].objective
         else:

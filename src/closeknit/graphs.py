@@ -60,7 +60,11 @@ class Graphs:
         shape = tuple(
             (task.name, len(own.share), self._width(task, own)) for task, own in zip(turn, drawn, strict=True)
         )
-        rows = [task_rows(task, own) for task, own in zip(turn, drawn, strict=True)]
+        rows = [
+            task.batch.on_device(own)
+            for task, own in zip(turn, drawn, strict=True)
+            if isinstance(task.batch, Shelved)
+        ]
         found = self.captured.get(shape)
         ready = shape in self.seen or self.warm
         if found is None and ready and not self.broken and len(self.captured) < MOST_GRAPHS:
@@ -155,11 +159,6 @@ def why_not(training: Training) -> str | None:
         and any(view.endswith("tokens") for task in training.tasks for view in task.objective.views),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-def task_rows(task: Task, drawn: Drawn) -> Tensor:
-    assert isinstance(task.batch, Shelved)
-    return task.batch.on_device(drawn)
 
 
 def task_widths(task: Task, epochs: int) -> list[int]:

@@ -14,9 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .blocks import Layer, heads_of
-
-_ROBERTA = ("roberta", "xlm-roberta", "camembert")
+from .blocks import ROBERTA, Layer, heads_of, hooked
 
 
 class PlainTrunk:
@@ -35,13 +33,8 @@ class PlainTrunk:
 
     def fits(self, inputs: dict[str, Tensor]) -> bool:
         """Whether this batch can be taken: no other precision, no padding first, no hook that would be passed by."""
-        hooked = any(
-            linear._forward_pre_hooks or linear._forward_hooks
-            for own in self.layers
-            for linear in own.linears
-        )
         usual = not torch.is_autocast_enabled("cpu") and bool(inputs["attention_mask"][:, 0].all())
-        return usual and not hooked
+        return usual and not hooked(self.layers)
 
     def __call__(self, inputs: dict[str, Tensor]) -> Tensor:
         ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
@@ -103,7 +96,7 @@ class PlainTrunk:
             return grid.flatten() if places is None else grid.flatten()[places]
 
         position = torch.arange(T).expand(R, T)
-        if self.trunk.config.model_type in _ROBERTA:  # counted from the padding's own position on
+        if self.trunk.config.model_type in ROBERTA:
             position = torch.where(mask, position + 1, 0) + own.padding_idx
         z = own.word_embeddings(chosen(ids)) + own.position_embeddings(chosen(position))  # (N, H)
         if hasattr(own, "token_type_embeddings"):

@@ -37,10 +37,6 @@ class Batch:
             found.append(Batch(trimmed, self.labels[start : start + size], self.rows, self.filler))
         return found
 
-    @property
-    def width(self) -> int:
-        return self.inputs["input_ids"].shape[1]
-
     def to(self, device: torch.device) -> Batch:
         inputs = {name: value.to(device, non_blocking=True) for name, value in self.inputs.items()}
         return Batch(inputs, self.labels.to(device, non_blocking=True), self.rows, self.filler)
@@ -199,7 +195,9 @@ class Shelved:
         return Batch(inputs, labels, drawn.rows, drawn.filler)
 
 
-def labels_of(values: npt.NDArray[Any], device: torch.device, copies: int = 1) -> Callable[[Tensor], Tensor]:
+def labels_of(
+    values: npt.NDArray[Any] | Tensor, device: torch.device, copies: int = 1
+) -> Callable[[Tensor], Tensor]:
     """A function from rows to their labels, once for each copy of the rows."""
-    labels = torch.from_numpy(values).to(device)
+    labels = torch.as_tensor(values).to(device)
     return lambda share: labels[share].repeat(copies) if copies > 1 else labels[share]
