@@ -160,7 +160,7 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (["train", "mesages"], "did you mean messages"),
         (["train", "small.csv", "--objective", "cross_entropi"], "did you mean cross_entropy"),
         (["train", "small.csv", "--encoder", "no-such/encoder"], "encoder no-such/encoder"),
-        (["train", "small.csv", "--epochs", "0"], "train.epochs is 0"),
+        (["train", "small.csv", "--epochs", "-1"], "train.epochs is -1"),
         (["train", "small.csv", "--epochs", "x"], "Invalid value for '--epochs'"),
         (["train", "small.csv", "--batch-size", "-1"], "train.batch_size is -1"),
         (["train", "small.csv", "--lr", "0"], "train.lr is 0"),

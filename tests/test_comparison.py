@@ -63,6 +63,20 @@ def rows_of(out):
     )
 
 
+@pytest.mark.parametrize("selection", ["nested", "paper"])
+def test_an_objective_with_an_empty_space_is_left_as_it_is(study, tmp_path, selection):
+    made = study(
+        search=SearchConfig(method="grid"),
+        spaces={"cross_entropy": {"train.lr": [1e-4, 1e-3]}, "supcon": {}},
+        selection=selection,
+        seeds=(2,),
+    )
+    results = run_study(made, tmp_path / "out", place=ONE, show=False)
+    assert len(results) == 4
+    tried = {record["objective"] for record in read_lines(tmp_path / "out" / "trials.jsonl")}
+    assert tried == {"cross_entropy"}
+
+
 def test_every_run_is_a_line_with_all_that_was_promised(study, tmp_path):
     results = run_study(study(), tmp_path / "out", place=ONE, show=False)
     assert len(results) == 2 * 2 * 2

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from closeknit.config import RunConfig, differences, read_config
 from closeknit.errors import ConfigError, DataError
+from closeknit.training import TrainConfig
 
 
 def test_a_file_then_changes(tmp_path):
@@ -57,7 +58,7 @@ def test_a_run_survives_its_own_toml(train, encoder):
         (["train.lr=fast"], "it must be a number or none"),
         (["train.epochs=true"], "it must be a whole number"),
         (["objective.name=suncon"], "unknown objective suncon"),
-        (["objective.centers=3"], "unknown setting objective.centers for cross_entropy"),
+        (["objective.centers=3"], "unknown setting objective.centers for auto"),
         (["data.test=1.5"], "data.test is 1.5"),
         (["data.empty=ignore"], "data.empty"),
     ],
@@ -81,6 +82,47 @@ def test_a_broken_file_is_named(tmp_path):
 
 
 def test_differences_are_named_one_by_one():
-    a, b = RunConfig().to_dict(), read_config(None, ["train.lr=1e-4", "encoder.pooling=mean"]).to_dict()
+    changes = ["objective.name=cross_entropy", "train.lr=1e-4", "encoder.pooling=mean"]
+    a, b = RunConfig().to_dict(), read_config(None, changes).to_dict()
     assert differences(a, b) == ["encoder.pooling was first and is mean", "train.lr was None and is 0.0001"]
     assert differences(a, a) == []
+
+
+def test_auto_comes_with_settings_that_yield_to_given_ones():
+    run = read_config(None, [])
+    assert (run.objective.name, run.encoder.pooling, run.train.epochs, run.train.batch_size) == (
+        "auto",
+        "mean",
+        0,
+        0,
+    )
+    own = read_config(None, ["encoder.pooling=first", "train.epochs=4"])
+    assert (own.encoder.pooling, own.train.epochs, own.train.batch_size) == ("first", 4, 0)
+    plain = read_config(None, ["objective.name=cross_entropy"])
+    assert (plain.encoder.pooling, plain.train.epochs, plain.train.batch_size) == ("first", 10, 64)
+    assert read_config(None, ["encoder.name=textcnn"]).encoder.pooling == "first"  # its own, that is
+    assert RunConfig.from_dict(run.to_dict()) == run
+    assert RunConfig.from_dict({}).objective.name == "cross_entropy"  # a saved run names its objective
+
+
+@given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000))
+def test_open_epochs_and_batches_follow_the_number_of_rows(rows, more):
+    few, many = (TrainConfig(epochs=0, batch_size=0).settled(n) for n in (rows, rows + more))
+    assert 3 <= many.epochs <= few.epochs <= 30
+    assert 8 <= few.batch_size <= many.batch_size <= 32
+    assert TrainConfig(epochs=7, batch_size=5).settled(rows) == TrainConfig(epochs=7, batch_size=5)
+
+
+def test_open_epochs_at_the_sizes_that_were_measured():
+    found = [TrainConfig(epochs=0, batch_size=0).settled(rows) for rows in (16, 96, 800, 1000, 10_000)]
+    assert [(one.epochs, one.batch_size) for one in found] == [(30, 8), (20, 8), (10, 32), (9, 32), (4, 32)]
+
+
+def test_epochs_stay_open_only_where_a_rule_settles_them():
+    from closeknit.multitask import MultiTaskConfig
+    from closeknit.sentence_model import EmbeddingConfig
+
+    with pytest.raises(ConfigError, match=r"train\.epochs is 0; it must be at least 1"):
+        EmbeddingConfig.from_dict({"train": {"epochs": 0}})
+    with pytest.raises(ConfigError, match=r"train\.batch_size is 0; it must be at least 1"):
+        MultiTaskConfig.from_dict({"tasks": {"a": {"data": "x.csv"}}, "train": {"batch_size": 0}})

@@ -14,7 +14,9 @@ from closeknit.errors import ConfigError, DataError
 
 @pytest.fixture
 def classifier(tiny):
-    return TextClassifier(encoder=tiny(), epochs=25, learning_rate=1e-3, batch_size=12, max_length=16)
+    return TextClassifier(
+        "cross_entropy", encoder=tiny(), epochs=25, learning_rate=1e-3, batch_size=12, max_length=16
+    )
 
 
 def test_fit_predict_score_and_transform(classifier, small):
@@ -45,6 +47,17 @@ def test_labels_keep_their_kind_through_saving(classifier, small, tmp_path, kind
     assert again.classes_.dtype.kind == classifier.classes_.dtype.kind
     assert (again.predict(texts) == classifier.predict(texts)).all()
     assert np.array_equal(again.predict_proba(texts), classifier.predict_proba(texts))
+
+
+def test_the_default_is_the_recipe_and_it_spells_out_what_it_chose(tiny, small, tmp_path):
+    made = TextClassifier(encoder=tiny(), max_length=16, learning_rate=1e-3).fit(*small)
+    run = made.model_.config
+    assert (run.objective.name, run.encoder.pooling) == ("auto", "mean")
+    assert (run.train.epochs, run.train.batch_size) == (27, 8)
+    made.save(tmp_path / "model")
+    again = TextClassifier.load(tmp_path / "model")
+    assert (again.objective, again.epochs, again.batch_size, again.pooling) == ("auto", 27, 8, "mean")
+    assert np.array_equal(again.fit(*small).predict_proba(small[0]), made.predict_proba(small[0]))
 
 
 def test_it_is_a_scikit_learn_estimator(classifier, small):

@@ -10,6 +10,7 @@ import torch
 from closeknit.errors import ConfigError
 from closeknit.objectives import (
     BinaryCrossEntropy,
+    Consistency,
     Contrastive,
     InfoNCE,
     LabelAware,
@@ -20,6 +21,7 @@ from closeknit.objectives import (
     ProxyNCA,
     SupCon,
     Triplet,
+    View,
     build_objective,
 )  # fmt: skip
 
@@ -268,6 +270,42 @@ def test_second_oracles_from_pytorch_metric_learning():
     )
     theirs = losses.NTXentLoss(temperature=0.3)(views.flatten(0, 1), torch.arange(5).repeat(2)).item()
     assert NTXent(temperature=0.3)(views).item() == pytest.approx(theirs, abs=1e-8)
+
+
+def oracle_consistency(logits):
+    def chances(row):
+        total = sum(math.exp(x) for x in row)
+        return [math.exp(x) / total for x in row]
+
+    half, values = len(logits) // 2, []
+    for a, b in zip(logits[:half], logits[half:], strict=True):
+        p, q = chances(a), chances(b)
+        there = sum(x * math.log(x / y) for x, y in zip(p, q, strict=True))
+        back = sum(y * math.log(y / x) for x, y in zip(p, q, strict=True))
+        values.append((there + back) / 2)
+    return sum(values) / len(values)
+
+
+def test_consistency():
+    logits, objective = points(8, 3), Consistency()
+    assert objective(logits).item() == pytest.approx(oracle_consistency(logits.tolist()), abs=1e-10)
+    assert objective(logits[:4].repeat(2, 1)).item() == 0.0
+    worked = torch.tensor([[0.0, 0.0], [math.log(3), 0.0]], dtype=torch.float64)
+    assert objective(worked).item() == pytest.approx(math.log(3) / 8, abs=1e-12)
+    assert torch.autograd.gradcheck(objective, (logits.requires_grad_(),))
+    with pytest.raises(ValueError, match="two for each text"):
+        objective(logits[:3])
+
+
+def test_auto_is_the_sum_of_its_terms():
+    z, logits, y = points(10, 5), points(10, 3, seed=1), torch.tensor([0, 1, 2, 1, 0]).repeat(2)
+    joint = build_objective("auto", 5, 3, {"contrast": 0.3, "temperature": 0.2, "consistency": 2.0})
+    assert joint.copies == 2 and not list(joint.parameters())
+    total, terms = joint({"logits": View(logits, y), "pooled": View(z, y)})
+    plain = torch.nn.functional.cross_entropy(logits, y)
+    expected = plain + 0.3 * SupCon(temperature=0.2)(z, y) + 2.0 * oracle_consistency(logits.tolist())
+    assert total.item() == pytest.approx(expected.item(), abs=1e-10)
+    assert set(terms) == {"cross_entropy", "supcon", "consistency"}
 
 
 ROW_OBJECTIVES = [

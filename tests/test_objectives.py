@@ -12,6 +12,7 @@ from closeknit import centers as centers_module
 from closeknit.errors import ConfigError
 from closeknit.objectives import (
     OBJECTIVES,
+    Consistency,
     CrossEntropy,
     Joint,
     MultipleNegatives,
@@ -219,9 +220,12 @@ def test_every_objective_keeps_its_promises(name, case):
     z = z.half() if case == "half" else z
     z = z.clone().requires_grad_()
     joint = build_objective(name, 8, 3, OPTIONS.get(name, {}))
+    if name == "auto":  # every text twice, in the same order
+        z, y = torch.cat([z, 1.1 * z]).detach().requires_grad_(), y.repeat(2)
     project = torch.randn(8, 3)
 
     def value(order):
+        order = torch.cat([order, order + rows]) if name == "auto" else order
         views = {view: rows_for(view, z[order], y[order], z[order].float() @ project) for view in joint.views}
         return joint(views)[0]
 
@@ -350,6 +354,8 @@ def test_a_joint_objective_of_ones_own():
         (lambda: CrossEntropy(class_weights=[-1.0, 1.0]), "negative"),
         (lambda: Term("x", 1.0, CrossEntropy(), "logit"), "did you mean logits"),
         (lambda: Joint([]), "at least one term"),
+        (lambda: Joint([Term("x", 1.0, Consistency(), "logits")]), "set objective.copies to 2"),
+        (lambda: build_objective("auto", 4, 2, {"contrast": -1.0}), "must not be negative"),
     ],
 )
 def test_bad_options_are_refused(call, words):

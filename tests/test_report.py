@@ -14,6 +14,8 @@ from closeknit.report import (
     markdown_report,
     markdown_table,
     optimism,
+    over_sets,
+    overall_in_words,
     paper_table,
     published,
     size_group,
@@ -114,6 +116,33 @@ def test_holm_runs_over_data_sets_for_each_objective():
     assert unsure.p_holm == pytest.approx(max(sure.p_holm, unsure.gain.p_value))
     assert lines[0].p_holm is None
     assert standings(lines) == {"new": (1, 1, 0)}
+
+
+def test_over_data_sets_each_counts_once():
+    from scipy import stats
+
+    gains, rows = {"a": 0.01, "b": 0.02, "c": 0.015, "d": -0.002}, []
+    for data, gain in gains.items():
+        for fold in range(5 if data == "a" else 3):  # more runs do not weigh more
+            rows += [row("base", fold, 0.8, data=data), row("new", fold, 0.8 + gain, data=data)]
+            rows.append(row("same", fold, 0.8, data=data))
+    new, same = over_sets(summarise(rows, "base"))
+    values = list(gains.values())
+    assert (new.group, new.objective, new.sets) == ("S", "new", 4)
+    assert new.gain.mean == pytest.approx(np.mean(values))
+    assert new.gain.p_value == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue)
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    assert (new.gain.low, new.gain.high) == pytest.approx((low, high))
+    assert new.p_holm == pytest.approx(min(1.0, 2 * new.gain.p_value))
+    assert new.p_signed_rank == pytest.approx(stats.wilcoxon(values).pvalue)
+    assert (same.gain.mean, same.gain.p_value, same.p_signed_rank) == (0.0, 1.0, 1.0)
+    assert "Over 4 data sets of size S, new gains 1.08 points over base" in overall_in_words(new, "base")
+    assert "could well be chance" in overall_in_words(new, "base")
+    assert "Over 4 data sets" in markdown_report(summarise(rows, "base"), "base")
+
+
+def test_two_data_sets_prove_nothing_together():
+    assert over_sets(summarise(two_sets(), "base")) == []
 
 
 def test_the_csv_has_the_columns_it_promises():

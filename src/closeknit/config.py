@@ -15,9 +15,11 @@ from typing import Any
 from .data import Columns, Examples
 from .encoder import Encoder, load_encoder
 from .errors import ConfigError, did_you_mean
-from .objectives import objective_options
+from .objectives import RECIPES, objective_options
 from .tokens import Tokeniser
 from .training import TrainConfig
+
+DEFAULT_OBJECTIVE = "auto"  # of a run file or a command that names none
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,10 @@ class RunConfig:
 
     @staticmethod
     def from_dict(tables: Mapping[str, Mapping[str, Any]]) -> RunConfig:
-        """The configuration of these tables; unknown names and wrong types are refused."""
+        """The configuration of these tables, with what comes with the objective where they say nothing.
+
+        Unknown names and wrong types are refused.
+        """
         for table, values in tables.items():
             if table == "tasks":
                 raise ConfigError("[tasks] describes several tasks; train them with closeknit multitask")
@@ -123,7 +128,13 @@ class RunConfig:
         options = {
             key: value for key, value in objective.items() if key not in defaults or value != defaults[key]
         }
-        made = {table: build_table(kind, table, tables.get(table, {})) for table, kind in _TABLES.items()}
+        recipe = RECIPES.get(name, {}) if isinstance(name, str) else {}
+        if tables.get("encoder", {}).get("name") == "textcnn":  # has one way of pooling that is its own
+            recipe = {table: values for table, values in recipe.items() if table != "encoder"}
+        made = {
+            table: build_table(kind, table, {**recipe.get(table, {}), **tables.get(table, {})})
+            for table, kind in _TABLES.items()
+        }
         return RunConfig(objective=ObjectiveConfig(name, options), **made)
 
     def to_toml(self) -> str:
@@ -152,9 +163,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def read_config(path: str | Path | None, changes: Sequence[str] = ()) -> RunConfig:
-    """A run from a TOML file (or the defaults), with `table.setting=value` changes on top."""
+    """A run from a TOML file (or the defaults: the objective `auto`), with `table.setting=value` changes on top."""
     tables: dict[str, dict[str, Any]] = read_toml(path) if path is not None else {}
-    return RunConfig.from_dict(read_tables(tables, changes))
+    tables = read_tables(tables, changes)
+    if isinstance(tables.setdefault("objective", {}), dict):
+        tables["objective"].setdefault("name", DEFAULT_OBJECTIVE)
+    return RunConfig.from_dict(tables)
 
 
 def read_tables(tables: dict[str, dict[str, Any]], changes: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -169,7 +183,7 @@ def read_tables(tables: dict[str, dict[str, Any]], changes: Sequence[str]) -> di
         if not isinstance(tables.setdefault(table, {}), dict):
             raise ConfigError(f"{table} is not a table; write [{table}] and its settings below")
         value = _value(text.strip())
-        if table == "objective" and key == "name" and value != tables[table].get("name", "cross_entropy"):
+        if table == "objective" and key == "name" and value != tables[table].get("name", DEFAULT_OBJECTIVE):
             tables[table] = {}  # another objective has other options
         tables[table][key] = value
     return tables

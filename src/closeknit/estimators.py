@@ -30,22 +30,24 @@ _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "
 class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fine-tunes a pretrained text encoder; texts in, classes out.
 
-    Texts are strings, or (first, second) pairs. `encoder` is a hub name, a folder, "textcnn", or None for
-    the bundled all-MiniLM-L6-v2; `learning_rate` None is 5e-5 for 768 dimensions,
-    in inverse proportion for others, and 1e-3 for TextCNN. `objective_options`,
+    Texts are strings, or (first, second) pairs. `objective` "auto" is the recipe to start with; `closeknit objectives` lists the
+    others. `encoder` is a hub name, a folder, "textcnn", or None for the bundled all-MiniLM-L6-v2. What is None comes with the
+    objective: for "auto" epochs and batch size by the number of rows and pooling by the mean, for the others 10 epochs, batches
+    of 64 and the first token; `learning_rate` is then 5e-5 for 768 dimensions, in inverse proportion for others, and 1e-3
+    for TextCNN. `objective_options`,
     `train_options` and `encoder_options` take the settings of the tables [objective], [train] and
     [encoder] of a run file. `verbose` shows a progress bar on the error stream.
     """
 
     def __init__(
         self,
-        objective: str = "cross_entropy",
+        objective: str = "auto",
         encoder: str | None = None,
-        epochs: int = 10,
-        batch_size: int = 64,
+        epochs: int | None = None,
+        batch_size: int | None = None,
         learning_rate: float | None = None,
         max_length: int = 128,
-        pooling: str = "first",
+        pooling: str | None = None,
         objective_options: Mapping[str, Any] | None = None,
         random_state: int = 2,
         train_options: Mapping[str, Any] | None = None,
@@ -89,16 +91,13 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
 
     def _config(self) -> RunConfig:
         train: dict[str, Any] = {
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "lr": self.learning_rate,
+            **_given(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
             "seed": self.random_state,
             **(self.train_options or {}),
         }
         encoder = {
-            "name": self.encoder,
+            **_given(name=self.encoder, pooling=self.pooling),
             "max_length": self.max_length,
-            "pooling": self.pooling,
             **(self.encoder_options or {}),
         }
         if not isinstance(self.random_state, int | np.integer):
@@ -175,6 +174,11 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         return tags
+
+
+def _given(**settings: Any) -> dict[str, Any]:
+    """The settings that were given; the others come with the objective."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

@@ -72,6 +72,8 @@ class Fit:
                 "train.patience and train.evaluate_every need a validation part: give the data one, "
                 "or set train.validation to the share of rows to hold out"
             )
+        options = options.settled(len(examples))
+        self.config = config = dataclasses.replace(config, train=options)
         names = list(labels) if labels is not None else examples.classes
         if config.encoder.name == "textcnn":
             stock = lane = None  # it has the words of its training rows only

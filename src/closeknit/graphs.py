@@ -9,6 +9,7 @@ written into the same places before each replay. The first update of a shape run
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -99,7 +100,7 @@ class Graphs:
         graph, static = torch.cuda.CUDAGraph(), [own.clone() for own in rows]
         stepper = self.training.stepper
         kept = None if stepper is None else stepper.begin_capture()
-        with self._aside():
+        with self._aside(), _uncollected():
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 numbers = self._run(turn, drawn, shape, static)
@@ -141,6 +142,18 @@ class Graphs:
         with torch.cuda.stream(self.stream):
             yield
         current.wait_stream(self.stream)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the collection of garbage, in which there may be another graph: to free one spoils a capture."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def why_not(training: Training) -> str | None:

@@ -127,7 +127,7 @@ class Planner:
     def _single(self, cell: Cell, name: str) -> Plan:
         """One run, after its search where there is one: on parts of the training fold alone."""
         config = self.study.objectives[name]
-        if self.study.search is not None:
+        if self.study.search is not None and self.study.space(name):
             labels = self.loaded.texts[cell.data].required_labels
             own = [labels[row] for row in cell.train]
             parts = self.study.search.parts
@@ -141,7 +141,9 @@ class Planner:
 
     def _paper(self, cells: Sequence[Cell], name: str, done: Mapping[str, Result]) -> Plan:
         """All runs of an objective on a data set, with the setting that does best on the very folds reported."""
-        config = yield from self._search(name, cells, seed=0)
+        config = self.study.objectives[name]
+        if self.study.space(name):
+            config = yield from self._search(name, cells, seed=0)
         yield [self._final(cell, name, config) for cell in cells if self.key(cell, name) not in done]
 
     def _search(
@@ -192,7 +194,7 @@ class Planner:
         amount = 0
         for name in self.study.objectives:
             tries = 0
-            if self.study.search is not None:
+            if self.study.search is not None and self.study.space(name):
                 parts = (
                     self.study.search.parts
                     if self.mode == "nested"

@@ -59,8 +59,11 @@ def wake_gpu() -> None:
         threading.Thread(target=lambda: torch.zeros(1, device="cuda"), daemon=True).start()
 
 
-def gather(view: View, world: World, filler: bool = False) -> View:
-    """The rows of a view from all processes, in order; gradients flow back into one's own rows."""
+def gather(view: View, world: World, filler: bool = False, copies: int = 1) -> View:
+    """The rows of a view from all processes, in order; gradients flow back into one's own rows.
+
+    Where each process has its texts in several copies, one after another, so has the whole.
+    """
     if world.size == 1:
         return view
     z, y = (view.z[:0], view.y[:0]) if filler else view
@@ -68,7 +71,18 @@ def gather(view: View, world: World, filler: bool = False) -> View:
     sizes[world.rank] = len(z)
     torch.distributed.all_reduce(sizes)
     counts: list[int] = sizes.tolist()
-    return View(_Gather.apply(z, counts, world.rank), _gather_rows(y, counts))
+    z, y = _Gather.apply(z, counts, world.rank), _gather_rows(y, counts)
+    if copies > 1:
+        starts = [sum(counts[:rank]) for rank in range(world.size)]
+        order = [
+            start + copy * (count // copies) + row
+            for copy in range(copies)
+            for start, count in zip(starts, counts, strict=True)
+            for row in range(count // copies)
+        ]
+        index = torch.tensor(order, device=z.device)
+        z, y = z[index], y[index]
+    return View(z, y)
 
 
 class _Gather(torch.autograd.Function):

@@ -121,6 +121,7 @@ class EmbeddingConfig:
             )
         if self.encoder.frozen:
             raise ConfigError("encoder.frozen leaves nothing to learn: the encoder is what is trained here")
+        self.train.require_settled()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         import dataclasses

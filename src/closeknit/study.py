@@ -65,7 +65,8 @@ class Study:
     seeds: tuple[int, ...] = (2, 16, 128, 2048)
     baseline: str = ""  # the first objective, unless named
     search: SearchConfig | None = None
-    spaces: dict[str, Space] = field(default_factory=dict)  # of objectives whose own one is not meant
+    # of objectives whose own one is not meant; an empty one leaves an objective as it is
+    spaces: dict[str, Space] = field(default_factory=dict)
     selection: str = "nested"
     hard_sets: dict[str, list[list[str]]] = field(
         default_factory=dict
@@ -99,6 +100,8 @@ class Study:
                 )
         for name in self.objectives if self.search else ():
             space = self.space(name)
+            if name in self.spaces and space == {}:
+                continue  # nothing of it is searched for
             check_space(space, f"search.spaces.{name}")
             if self.search and self.search.method == "grid":
                 grid_size(space)

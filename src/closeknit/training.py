@@ -33,6 +33,7 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
+EPOCHS_PER_1000 = 9  # where they are left open, in proportion to the cube root of 1000 / rows
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
@@ -47,8 +48,8 @@ class TrainConfig:
     of `accumulate` parts it is worked through in.
     """
 
-    epochs: int = 10
-    batch_size: int = 64
+    epochs: int = 10  # passes over the rows; 0: by their number, 30 for few and 3 for many
+    batch_size: int = 64  # rows of an update; 0: by the number of rows, 8 to 32
     lr: float | None = None  # encoder; None: 5e-5 at 768 dimensions, more for narrower ones; TextCNN 1e-3
     head_lr: float | None = None  # heads; None: 10 times lr, TextCNN: lr
     objective_lr: float | None = None  # what an objective owns; None: as head_lr
@@ -74,15 +75,15 @@ class TrainConfig:
     checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        positive = {"epochs": 1, "batch_size": 1, "accumulate": 1}
-        for name, least in positive.items():
-            if getattr(self, name) < least:
-                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least {least}")
+        if self.accumulate < 1:
+            raise ConfigError(f"train.accumulate is {self.accumulate}; it must be at least 1")
         for name in ("lr", "head_lr", "objective_lr", "clip"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ConfigError(f"train.{name} is {value}; it must be above 0")
         for name in (
+            "epochs",
+            "batch_size",
             "weight_decay",
             "patience",
             "positives",
@@ -105,14 +106,26 @@ class TrainConfig:
                 raise ConfigError(
                     f"train.{name} is {getattr(self, name)}{did_you_mean(str(getattr(self, name)), known)}"
                 )
-        if self.positives == 1 or (self.positives or 0) > self.batch_size:
+        if self.positives == 1 or 0 < self.batch_size < (self.positives or 0):
             raise ConfigError(
                 f"train.positives is {self.positives}; it must be 0, or from 2 to the batch size"
             )
-        if self.accumulate > self.batch_size:
+        if self.accumulate > self.batch_size > 0:
             raise ConfigError(
                 f"train.accumulate is {self.accumulate}, more than the {self.batch_size} rows of a batch"
             )
+
+    def settled(self, rows: int) -> TrainConfig:
+        """With epochs and batch size for so many rows, where they were left open."""
+        epochs = self.epochs or min(30, max(3, round(EPOCHS_PER_1000 * (1000 / rows) ** (1 / 3))))
+        batch_size = self.batch_size or (8 if rows < 128 else 16 if rows < 256 else 32)
+        return dataclasses.replace(self, epochs=epochs, batch_size=batch_size)
+
+    def require_settled(self) -> None:
+        """Refuse epochs and a batch size that were left open, where no rule says what they should be."""
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
 
 
 class Training:
@@ -408,7 +421,11 @@ class Training:
     def _objective(
         self, task: Task, views: Mapping[str, View], filler: bool
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        gathered = {name: gather(view, self.world, filler) for name, view in views.items()}
+        copies = task.objective.copies
+        gathered = {
+            name: gather(view, self.world, filler, 1 if name.endswith("tokens") else copies)
+            for name, view in views.items()
+        }
         loss, values = task.objective(gathered, self.cues.progress)
         return loss, values
 

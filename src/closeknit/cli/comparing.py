@@ -92,7 +92,7 @@ def compare(
     from ..config import read_tables
     from ..pages import write_report
     from ..progress import say
-    from ..report import in_words, markdown_table, paper_table
+    from ..report import in_words, markdown_table, over_sets, overall_in_words, paper_table
     from ..study import read_study
 
     asked: dict[str, Any] = {}
@@ -129,6 +129,8 @@ def compare(
         print_json({"out": str(out), "lines": [dataclasses.asdict(line) for line in lines]})
         return
     print(f"{paper_table(lines)}\n\n{markdown_table(lines)}\n")
+    for one in over_sets(lines):
+        print(overall_in_words(one, study.reference))
     for line in lines:
         if line.gain is not None:
             print(in_words(line, study.reference))

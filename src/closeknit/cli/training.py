@@ -24,14 +24,22 @@ from .shared import (
 @app.command(epilog="Example: closeknit train messages --objective triple_entropy --out runs/first")
 def train(
     data: DataArgument,
-    objective: Annotated[str | None, typer.Option(help="See `closeknit objectives`.")] = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(help="Default auto, the recipe to start with; `closeknit objectives` lists them."),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="The model folder; default runs/DATA-OBJECTIVE.")] = None,
     encoder: Annotated[
         str | None,
         typer.Option(help="A hub name, a folder, or textcnn; default the bundled all-MiniLM-L6-v2."),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training rows; default 10.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows an update; default 64.")] = None,
+    epochs: Annotated[
+        int | None,
+        typer.Option(help="Passes over the training rows; default 10, for auto 3 to 30 by their number."),
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows an update; default 64, for auto 8 to 32 by their number.")
+    ] = None,
     lr: Annotated[
         float | None,
         typer.Option(help="Learning rate of the encoder; default 5e-5 at 768 dimensions, 1e-4 at 384."),

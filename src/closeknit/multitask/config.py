@@ -168,6 +168,7 @@ class MultiTaskConfig:
                     + ("; choose another name" if taken else "; use letters, digits, - and _")
                 )
         self.schedule.check(list(self.tasks))
+        self.train.require_settled()
         if self.train.chunk_size:
             raise ConfigError("train.chunk_size is for contrastive batches; use train.accumulate")
         if self.train.positives:

@@ -21,17 +21,19 @@ from .contrastive import (
     SupCon,
 )
 from .joint import VIEWS, Adaptation, Joint, Term, View
-from .named import OBJECTIVES
+from .named import OBJECTIVES, RECIPES
 from .proxy import ProxyNCA, SoftTriple
 from .similarity import BinaryCrossEntropy, MeanSquared
-from .softmax import CrossEntropy
+from .softmax import Consistency, CrossEntropy
 from .triplet import Triplet
 
 __all__ = [
     "OBJECTIVES",
+    "RECIPES",
     "VIEWS",
     "Adaptation",
     "BinaryCrossEntropy",
+    "Consistency",
     "Contrastive",
     "CrossEntropy",
     "InfoNCE",

@@ -110,6 +110,9 @@ class Joint(nn.Module):
             raise ConfigError("a joint objective needs at least one term with a weight other than 0")
         if len({term.name for term in self.terms}) < len(self.terms):
             raise ConfigError("two terms of a joint objective have the same name; name them apart")
+        for term in self.terms:
+            if getattr(term.objective, "copies", 1) > copies:
+                raise ConfigError(f"{term.name} compares two passes of a text: set objective.copies to 2")
         if classifier not in CLASSIFIERS:
             raise ConfigError(f"objective.classifier is {classifier}{did_you_mean(classifier, CLASSIFIERS)}")
         self.objectives = nn.ModuleDict({term.name: term.objective for term in self.terms})

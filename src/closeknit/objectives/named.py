@@ -20,7 +20,7 @@ from .checks import share
 from .contrastive import Contrastive, LabelAware, LabelDistance, SupCon
 from .joint import WEIGHT_SCHEDULES, Adaptation, Joint, Term
 from .proxy import ProxyNCA, SoftTriple
-from .softmax import CrossEntropy
+from .softmax import Consistency, CrossEntropy
 from .triplet import Triplet
 
 Build = Callable[..., Joint]
@@ -322,6 +322,7 @@ def read_distances(path: str, labels: Sequence[str] | None) -> list[list[float]]
 # What a term of a joint objective in a run file may be, and the view it reads unless told otherwise.
 MODULES: dict[str, tuple[type[nn.Module], str]] = {
     "CrossEntropy": (CrossEntropy, "logits"),
+    "Consistency": (Consistency, "logits"),
     "Contrastive": (Contrastive, "pooled"),
     "Triplet": (Triplet, "pooled"),
     "ProxyNCA": (ProxyNCA, "pooled"),
@@ -383,7 +384,43 @@ def joint(
     return Joint(made, copies=copies, classifier=classifier)
 
 
+def auto(
+    dim: int,
+    classes: int,
+    *,
+    labels: Sequence[str] | None = None,
+    contrast: float = 0.5,
+    temperature: float = 0.3,
+    consistency: float = 1.0,
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
+) -> Joint:
+    """The recipe to start with: cross-entropy, supervised contrast and consistency, every text encoded twice.
+
+    It comes with settings of its own where none are given: pooling by the mean, small batches, and epochs by the number of rows.
+
+    contrast: weight of the supervised contrast on the pooled vectors beside the cross-entropy's 1; 0 to 1
+    temperature: sharpness of the contrast; 0.1 to 0.5
+    consistency: weight of the divergence between the chances of a text's two passes (R-Drop); 0 to 4
+    label_smoothing: share of the cross-entropy's target given to all classes alike; 0 to 0.2
+    class_weights: a weight for each class in sorted order, or balanced for the inverse of its frequency
+    """
+    for name, weight in (("contrast", contrast), ("consistency", consistency)):
+        if not weight >= 0:
+            raise ConfigError(f"objective.{name} is {weight}; it must not be negative")
+    plain = CrossEntropy(label_smoothing=label_smoothing, class_weights=class_weights)
+    return Joint(
+        [
+            Term("cross_entropy", 1.0, plain, "logits"),
+            Term("supcon", contrast, SupCon(temperature=temperature), "pooled"),
+            Term("consistency", consistency, Consistency(), "logits"),
+        ],
+        copies=2,
+    )
+
+
 OBJECTIVES: dict[str, Build] = {
+    "auto": auto,
     "cross_entropy": named("cross_entropy", 1.0, _cross_entropy),
     "triple_entropy": named("soft_triple", 0.9, _triple_entropy),
     "soft_triple": named("soft_triple", 0.9, _soft_triple),
@@ -394,4 +431,9 @@ OBJECTIVES: dict[str, Build] = {
     "lcl": named("label_aware", 0.5, _lcl),
     "clld": named("label_distance", 0.5, _clld),
     "joint": joint,
+}
+
+# Settings of a run that come with an objective where none are given.
+RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+    "auto": {"encoder": {"pooling": "mean"}, "train": {"epochs": 0, "batch_size": 0}},
 }

@@ -50,3 +50,23 @@ class CrossEntropy(nn.Module):
         return total / weights[y].sum().clamp_min(
             torch.finfo(logits.dtype).tiny
         )  # 0 if no row has any weight
+
+
+class Consistency(nn.Module):
+    """How much the chances of a text differ between its two passes through dropout (R-Drop).
+
+        loss = mean_b ½ [ KL(p_b ‖ q_b) + KL(q_b ‖ p_b) ],   p, q = softmax of the two passes' logits
+
+    `logits` (2 B, C) hold B texts in one order, and then again; the labels are not used.
+
+    Logits (0, 0) and (log 3, 0) for one text give ⅛ log 3: p = (½, ½), q = (¾, ¼).
+    """
+
+    copies = 2  # of every text in a batch
+
+    def forward(self, logits: Tensor, y: Tensor | None = None) -> Tensor:
+        if len(logits) % 2:
+            raise ValueError(f"{len(logits)} rows of logits are not two for each text")
+        first, second = F.log_softmax(at_least_float32(logits), dim=-1).chunk(2)  # (B, C) each
+        gaps = 0.5 * ((first.exp() - second.exp()) * (first - second)).sum(-1)  # (B,)
+        return gaps.sum() / max(len(gaps), 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import charts
-from ..report import in_words, optimism, standings
+from ..report import in_words, optimism, over_sets, overall_in_words, standings
 from .cells import cell_view
 from .folder import Study, cell_name, read_study
 from .multitask import multitask_contents
@@ -101,7 +101,8 @@ def _summary(study: Study) -> str:
         told = [f"{words} in {n} of {total} comparisons" if total > 1 else words for words, n in parts if n]
         said.append(f"{objective}: {', '.join(told)}")
     if said and len(said) <= 4:
-        return "; ".join(said) + "."
+        overall = [overall_in_words(one, study.baseline) for one in over_sets(study.lines)]
+        return " ".join(["; ".join(said) + ".", *overall])
     data = len({data for data, _ in study.cells})
     names = len({run.objective for run in study.runs})
     return f"{names} objective{'s' * (names != 1)} on {data} data set{'s' * (data != 1)}."
