@@ -146,7 +146,7 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (folder / f"{part}.jsonl").write_text("\n".join(lines))
     done = closeknit("train", "parts", "--encoder", tiny(), *FAST, "--set", "train.patience=4", "--json")
     metrics = json.loads(done.stdout)
-    assert metrics["model"] == os.path.join("runs", "parts-cross_entropy")
+    assert metrics["model"] == os.path.join("runs", "parts-auto")
     assert metrics["rows"] == 18
     assert metrics["test"]["n"] == 9
     assert metrics["validation"]["n"] == 9
@@ -165,7 +165,7 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (["train", "small.csv", "--batch-size", "-1"], "train.batch_size is -1"),
         (["train", "small.csv", "--lr", "0"], "train.lr is 0"),
         (["train", "small.csv", "--set", "train.warmupp=1"], "did you mean warmup"),
-        (["train", "small.csv", "--set", "objective.centers=3"], "objective.centers for cross_entropy"),
+        (["train", "small.csv", "--set", "objective.centers=3"], "objective.centers for auto"),
         (["train", "small.csv", "--config", "no.toml"], "no.toml does not exist"),
         (["train", "small.csv", "--out", "small.csv"], "small.csv is a file"),
         (["train", "small.csv", "--epoch", "3"], "No such option"),

@@ -261,3 +261,17 @@ def test_rare_classes_are_told_of_and_kept():
     cells = cells_of(study_of(sizes=(0,)), Loaded({"rare": examples}, {"rare": "x"}), said.append)
     assert sum(len(cell.test) for cell in cells if cell.seed == 2) == 30
     assert any("1 classes have fewer than 3 rows" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    "path", sorted((Path(__file__).parents[1] / "studies").glob("*.toml")), ids=lambda p: p.stem
+)
+def test_the_study_files_of_the_results_can_be_read(path):
+    from closeknit.catalogue import CATALOGUE
+
+    study = read_study(path, {}, {})
+    assert {source.source for source in study.data} <= set(CATALOGUE)
+    assert study.reference == "cross_entropy"
+    searched = [study.space(name) for name in study.objectives if study.search and name != "auto"]
+    assert all(space == searched[0] for space in searched)  # an equal budget for every objective
+    assert f"({path.name})" in (path.parent / "README.md").read_text(encoding="utf-8")

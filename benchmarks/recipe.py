@@ -1,0 +1,181 @@
+"""What the parts of the objective `auto` are worth: variants of it beside cross-entropy, on a thousand rows of many data sets.
+
+CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py [--data trec mr …] [--draws 4] [--only auto …] [--encoder FOLDER] [--out FOLDER]
+
+Every draw takes 1,000 rows to train on and up to 1,500 others to test on, the same for all variants. This is where the recipe
+was chosen; whether it holds is asked by `closeknit compare --config studies/small.toml`, with cross-entropy tuned inside
+each training fold. Every run is a line of recipe.jsonl; runs that are there are not done again. Meant for a GPU: about a
+quarter of a second a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from closeknit import catalogue
+from closeknit.config import RunConfig
+from closeknit.data import Examples
+from closeknit.model import versions
+from closeknit.protocol import Job, append_line, read_lines
+from closeknit.runners import Here, cores
+
+ROWS, TESTED = 1000, 1500
+SETS = "trec mr cr sst2 mrpc sst5 isear empathetic_dialogues goemotions banking77 subj mpqa".split()
+
+Tables = dict[str, dict[str, Any]]
+
+
+def joint(
+    contrast: float = 0.0, consistency: float = 0.0, copies: int = 1, temperature: float = 0.3
+) -> dict[str, Any]:
+    terms: list[dict[str, Any]] = [{"objective": "CrossEntropy", "weight": 1.0}]
+    if contrast:
+        terms.append({"objective": "SupCon", "weight": contrast, "temperature": temperature})
+    if consistency:
+        terms.append({"objective": "Consistency", "weight": consistency})
+    return {"name": "joint", "copies": copies, "terms": terms}
+
+
+def variants() -> dict[str, Tables]:
+    mean, small = {"pooling": "mean"}, {"epochs": 0, "batch_size": 0}
+    found: dict[str, Tables] = {
+        f"cross_entropy, {rate:g}, {epochs} epochs": {
+            "objective": {"name": "cross_entropy"},
+            "train": {"lr": rate, "epochs": epochs},
+        }
+        for rate in (5e-5, 1e-4, 2e-4)
+        for epochs in (10, 20)
+    }
+    for rate in (1e-4, 2e-4):
+        found[f"mean pooling, {rate:g}"] = {"encoder": mean, "train": {"lr": rate}}
+    steps = {
+        "mean pooling, small batches": joint(),
+        "and contrast": joint(0.5),
+        "two passes": joint(copies=2),
+        "two passes, contrast": joint(0.5, copies=2),
+        "two passes, consistency": joint(0.0, 1.0, 2),
+    }
+    for name, objective in steps.items():
+        found[name] = {"encoder": mean, "objective": objective, "train": small}
+    auto: dict[str, Tables] = {
+        "auto": {},
+        "auto, 10 epochs": {"train": {"epochs": 10}},
+        "auto, 2e-4": {"train": {"lr": 2e-4}},
+        "auto, batches of 64, 2e-4": {"train": {"lr": 2e-4, "batch_size": 64}},
+        "auto, first token": {"encoder": {"pooling": "first"}},
+        "auto, temperature 0.1": {"objective": {"temperature": 0.1}},
+        "auto, temperature 0.2": {"objective": {"temperature": 0.2}},
+        "auto, contrast 1": {"objective": {"contrast": 1.0}},
+        "auto, consistency 4": {"objective": {"consistency": 4.0}},
+    }
+    for name, tables in auto.items():
+        found[name] = {**tables, "objective": {"name": "auto", **tables.get("objective", {})}}
+    return found
+
+
+def jobs(
+    name: str, examples: Examples, made: dict[str, Tables], draws: int, encoder: str | None
+) -> list[Job]:
+    """All runs on a data set, those of one variant after each other, so that they share their memory."""
+    found = []
+    for variant, tables in made.items():
+        for draw in range(draws):
+            order = np.random.default_rng(1000 + draw).permutation(len(examples))
+            train, test = order[:ROWS], order[ROWS : ROWS + TESTED]
+            own = {
+                "encoder": {"name": encoder, **tables.get("encoder", {})},
+                "objective": tables.get("objective", {"name": "cross_entropy"}),
+                "train": {"positives": 0, **tables.get("train", {}), "seed": 2 + 14 * draw},
+            }
+            config = RunConfig.from_dict(own)
+            key = f"{name}/{variant}/{draw}"
+            labels = tuple(examples.classes)
+            found.append(Job(name, ROWS, variant, 2 + 14 * draw, draw, train, test, labels, config, key))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", nargs="+", default=SETS)
+    parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--only", nargs="+", help="variants whose names begin so")
+    parser.add_argument("--encoder")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    if "CLOSEKNIT_DATA" not in os.environ and not torch.cuda.is_available():
+        print("recipe.py skipped: it wants CLOSEKNIT_DATA=FOLDER and a GPU")
+        return
+    made = {
+        name: tables
+        for name, tables in variants().items()
+        if not options.only or any(name.startswith(begin) for begin in options.only)
+    }
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "recipe.jsonl"
+    done = {record["key"]: record for record in read_lines(path)}
+    for name in options.data:
+        examples = catalogue.load(name).training
+        wanted = [
+            job for job in jobs(name, examples, made, options.draws, options.encoder) if job.key not in done
+        ]
+        runner, of = Here({name: examples}, cores()), {job.key: job for job in wanted}
+        waiting, finished = list(wanted), 0
+        while finished < len(wanted):
+            while waiting and runner.room > 0:
+                runner.submit(waiting.pop(0))
+            outcome = runner.next()
+            job, finished = of[outcome.key], finished + 1
+            record = {"key": job.key, "data": name, "variant": job.objective, "draw": job.fold, "steps": outcome.steps,
+                      "seconds": round(outcome.seconds, 3), "error": outcome.error, **outcome.scores}  # fmt: skip
+            append_line(path, record)
+            done[job.key] = record
+        runner.close()
+        print(f"{name}: {len(wanted)} runs", file=sys.stderr, flush=True)
+    text = table([record for record in done.values() if record["error"] is None])
+    (options.out / "recipe.md").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def table(records: list[dict[str, Any]]) -> str:
+    sets = list(dict.fromkeys(record["data"] for record in records))
+    scores: dict[str, dict[str, list[float]]] = {}
+    for record in records:
+        scores.setdefault(record["variant"], {}).setdefault(record["data"], []).append(
+            100 * record["weighted_f1"]
+        )
+    whole = {name: own for name, own in scores.items() if set(own) == set(sets)}
+    means = {name: [float(np.mean(own[data])) for data in sets] for name, own in whole.items()}
+    tuned = [
+        max(own[i] for name, own in means.items() if name.startswith("cross_entropy"))
+        for i in range(len(sets))
+    ]
+    lines = [
+        f"# What the parts of `auto` are worth: weighted F1 with {ROWS:,} rows to learn from",
+        "",
+        "Means over draws of the rows. The last column is the gain over the best of the cross-entropy rows for each data set,",
+        "chosen on these very test rows, which flatters cross-entropy.",
+        "",
+        "| | " + " | ".join(sets) + " | mean | gain |",
+        "|---|" + "---|" * (len(sets) + 2),
+    ]
+    for name, own in means.items():
+        gain = f"{np.mean(own) - np.mean(tuned):+.2f}"
+        lines.append(
+            f"| {name} | " + " | ".join(f"{v:.2f}" for v in own) + f" | {np.mean(own):.2f} | {gain} |"
+        )
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    shown = ", ".join(f"{name} {number}" for name, number in versions().items())
+    return "\n".join([*lines, "", f"{device}; {shown}.", ""])
+
+
+if __name__ == "__main__":
+    main()
