@@ -338,3 +338,42 @@ def test_the_commands_do_without_transformers(bert, small_csv, tmp_path, command
         {"sklearn", "scipy", "pandas"} if command == "evaluate" else set()
     )  # it computes the scores
     assert done.stdout
+
+
+@pytest.mark.parametrize("dropout", [None, 0.2])
+@pytest.mark.parametrize("kind", KIN)
+def test_runs_of_a_study_train_without_transformers_to_the_same_weights(tiny, small, kind, dropout):
+    from closeknit.fitting import Fit, Stock
+
+    rows = Examples(small[0], None, small[1])
+    config = RunConfig.from_dict(
+        {
+            "encoder": {"name": tiny(kind), "max_length": 16, "dropout": dropout},
+            "objective": {"name": "auto"},
+            "train": {"epochs": 2, "lr": 1e-3, "batch_size": 12},
+        }
+    )
+    usual, bare = Fit(rows, config), Fit(rows, config, stock=Stock(rows))
+    assert isinstance(bare.model.encoder.trunk, BareTrunk) and not isinstance(
+        usual.model.encoder.trunk, BareTrunk
+    )
+    for fit in (usual, bare):
+        for _ in fit:
+            pass
+    theirs, ours = (dict(fit.training.learners.named_parameters()) for fit in (usual, bare))
+    assert list(ours) == list(theirs)  # the length of the gradient is summed in their order
+    for name in ours:
+        assert torch.equal(ours[name], theirs[name]), name
+
+
+def test_runs_of_a_study_do_not_import_transformers(tiny, small):
+    code = (
+        "import sys; from closeknit.config import RunConfig; from closeknit.data import Examples; "
+        "from closeknit.fitting import Fit, Stock\n"
+        f"rows = Examples({small[0]!r}, None, {small[1]!r})\n"
+        f"tables = {{'encoder': {{'name': {tiny()!r}, 'max_length': 16}}, 'train': {{'epochs': 1}}}}\n"
+        "fit = Fit(rows, RunConfig.from_dict(tables), stock=Stock(rows)); list(fit); fit.model.evaluate(rows)\n"
+        "assert 'transformers' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]

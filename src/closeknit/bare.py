@@ -1,7 +1,7 @@
 """Saved encoders of BERT's kin without transformers, whose import takes longer than all else that one answer needs.
 
-The modules have the names of those in transformers, so that its files load as they are, and give the same numbers.
-They are for use: an encoder that is to be trained or saved is loaded by transformers.
+The modules have the names of those in transformers, so that its files load as they are, and give the same numbers, in
+training too. They cannot be saved: an encoder that is to be is loaded by transformers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIXES = {
     "electra": "electra",
     "distilbert": "distilbert",
 }
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"gelu": F.gelu, "relu": F.relu}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
 # Settings that make an encoder another one than is built here, unless they have this value.
 PLAIN = {
     "is_decoder": False,
@@ -52,41 +52,32 @@ class Output(NamedTuple):
     pooler_output: Tensor | None  # (R, H)
 
 
-class Linear(nn.Linear):
-    """A linear layer that waits for its weights: drawing random ones takes longer than reading them."""
-
-    def reset_parameters(self) -> None:
-        pass
-
-
-class Embedding(nn.Embedding):
-    """An embedding that waits for its weights."""
-
-    def reset_parameters(self) -> None:
-        pass
-
-
 class Embeddings(nn.Module):
     """The sum of word, position and, where the kind has them, type embeddings, normalised."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
         dim = getattr(config, "embedding_size", config.hidden_size)
-        self.word_embeddings = Embedding(config.vocab_size, dim)
-        self.position_embeddings = Embedding(config.max_position_embeddings, dim)
+        # RoBERTa and its like count positions from the padding token's number on, and have them last
+        start = config.pad_token_id if PREFIXES[config.model_type] == "roberta" else None
+        self.padding_idx = start
+        self.word_embeddings = nn.Embedding(config.vocab_size, dim, padding_idx=config.pad_token_id)
+        positions = nn.Embedding(config.max_position_embeddings, dim, padding_idx=start)
+        if start is None:
+            self.position_embeddings = positions
         if config.model_type != "distilbert":
-            self.token_type_embeddings = Embedding(config.type_vocab_size, dim)
+            self.token_type_embeddings = nn.Embedding(config.type_vocab_size, dim)
         self.LayerNorm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        # RoBERTa and its like count positions from the padding token's number on
-        self.start = config.pad_token_id if PREFIXES[config.model_type] == "roberta" else None
+        if start is not None:
+            self.position_embeddings = positions
 
     def forward(self, ids: Tensor, types: Tensor | None) -> Tensor:
-        if self.start is None:
+        if self.padding_idx is None:
             positions = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, T)
         else:
-            real = ids != self.start
-            positions = real.cumsum(1) * real + self.start  # (R, T)
+            real = ids != self.padding_idx
+            positions = real.cumsum(1) * real + self.padding_idx  # (R, T)
         x = self.word_embeddings(ids)  # (R, T, H)
         if hasattr(self, "token_type_embeddings"):
             x = x + self.token_type_embeddings(torch.zeros_like(ids) if types is None else types)
@@ -112,7 +103,7 @@ class SelfAttention(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         dim = config.hidden_size
-        self.query, self.key, self.value = Linear(dim, dim), Linear(dim, dim), Linear(dim, dim)
+        self.query, self.key, self.value = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.num_attention_heads = config.num_attention_heads
 
@@ -128,7 +119,7 @@ class Residual(nn.Module):
 
     def __init__(self, width: int, config: Any) -> None:
         super().__init__()
-        self.dense = Linear(width, config.hidden_size)
+        self.dense = nn.Linear(width, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
@@ -151,11 +142,12 @@ class Attention(nn.Module):
 class Intermediate(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.dense = Linear(config.hidden_size, config.intermediate_size)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.intermediate_act_fn = ACTIVATIONS[config.hidden_act]()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.activation(self.dense(x))
+        wide: Tensor = self.intermediate_act_fn(self.dense(x))
+        return wide
 
 
 class Layer(nn.Module):
@@ -176,7 +168,9 @@ class Layer(nn.Module):
 class DistilAttention(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.q_lin, self.k_lin, self.v_lin, self.out_lin = (Linear(config.dim, config.dim) for _ in range(4))
+        self.q_lin, self.k_lin, self.v_lin, self.out_lin = (
+            nn.Linear(config.dim, config.dim) for _ in range(4)
+        )
         self.dropout = nn.Dropout(config.attention_dropout)
         self.n_heads = config.n_heads
 
@@ -190,9 +184,12 @@ class DistilAttention(nn.Module):
 class DistilFeedForward(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.lin1, self.lin2 = Linear(config.dim, config.hidden_dim), Linear(config.hidden_dim, config.dim)
+        self.lin1, self.lin2 = (
+            nn.Linear(config.dim, config.hidden_dim),
+            nn.Linear(config.hidden_dim, config.dim),
+        )
         self.dropout = nn.Dropout(config.dropout)
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = ACTIVATIONS[config.activation]()
 
     def forward(self, x: Tensor) -> Tensor:
         fed: Tensor = self.dropout(self.lin2(self.activation(self.lin1(x))))
@@ -231,7 +228,7 @@ class Pooler(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.dense = Linear(dim, dim)
+        self.dense = nn.Linear(dim, dim)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return torch.tanh(self.dense(hidden[:, 0]))
@@ -246,7 +243,7 @@ class BareTrunk(nn.Module):
         dim = config.hidden_size
         self.embeddings = Embeddings(config)
         if getattr(config, "embedding_size", dim) != dim:
-            self.embeddings_project = Linear(config.embedding_size, dim)
+            self.embeddings_project = nn.Linear(config.embedding_size, dim)
         if config.model_type == "distilbert":
             self.transformer = Layers(DistilLayer, config)
         else:
@@ -259,14 +256,21 @@ class BareTrunk(nn.Module):
         x = self.embeddings(input_ids, token_type_ids)  # (R, T, H)
         if hasattr(self, "embeddings_project"):
             x = self.embeddings_project(x)
-        mask = None if bool(attention_mask.all()) else attention_mask.bool()[:, None, None]  # (R, 1, 1, T)
+        # to ask whether there is padding waits for the device; an answer is worth that, an update is not
+        needless = not self.training and bool(attention_mask.all())
+        mask = None if needless else attention_mask.bool()[:, None, None]  # (R, 1, 1, T)
         layers = self.transformer if self.config.model_type == "distilbert" else self.encoder
         hidden: Tensor = layers(x, mask)
         return Output(hidden, None if self.pooler is None else self.pooler(hidden))
 
 
-def load_bare(folder: Path, max_length: int) -> tuple[BareTrunk, FileTokeniser] | None:
-    """The encoder and tokeniser of a folder; None where anything in it is not known here, which transformers may."""
+def load_bare(
+    folder: Path, max_length: int, *, dropout: float | None = None
+) -> tuple[BareTrunk, FileTokeniser] | None:
+    """The encoder and tokeniser of a folder; None where anything in it is not known here, which transformers may.
+
+    `dropout` replaces every dropout rate.
+    """
     if (folder / "adapter_config.json").exists():
         return None
     try:
@@ -274,7 +278,12 @@ def load_bare(folder: Path, max_length: int) -> tuple[BareTrunk, FileTokeniser] 
         tokeniser = None if config is None else FileTokeniser.load(folder, max_length)
         if config is None or tokeniser is None:
             return None
-        trunk = BareTrunk(config)
+        if dropout is not None:
+            for key, value in config.to_dict().items():
+                if "dropout" in key and isinstance(value, int | float) and not isinstance(value, bool):
+                    setattr(config, key, dropout)
+        with torch.device("meta"):  # drawing weights takes longer than reading them
+            trunk = BareTrunk(config)
         prefix = f"{trunk.base_model_prefix}."
         found = {
             name.removeprefix(prefix): value
@@ -301,8 +310,10 @@ def read_config(folder: Path) -> Config | None:
         facts |= {"hidden_size": facts["dim"], "num_attention_heads": facts["n_heads"]}
         facts |= {"num_hidden_layers": facts["n_layers"], "hidden_act": facts["activation"]}
         facts |= {"hidden_dropout_prob": facts["dropout"], "layer_norm_eps": 1e-12}
+        facts.setdefault("seq_classif_dropout", 0.2)
     elif facts["model_type"] != "electra":
         facts.pop("embedding_size", None)  # only ELECTRA's means something
+    facts.setdefault("pad_token_id", 1 if PREFIXES[facts["model_type"]] == "roberta" else 0)
     if facts["hidden_act"] not in ACTIVATIONS or facts["hidden_size"] % facts["num_attention_heads"]:
         return None
     return Config(**facts)

@@ -57,8 +57,11 @@ class EncoderConfig:
                 "encoder.frozen leaves pretrained weights as they are; not with textcnn or lora_rank"
             )
 
-    def load(self, vocabulary: Examples | None = None) -> tuple[Encoder, Tokeniser]:
-        """The encoder that is meant, and its tokeniser; `vocabulary` gives TextCNN the texts its words come from."""
+    def load(self, vocabulary: Examples | None = None, *, bare: bool = False) -> tuple[Encoder, Tokeniser]:
+        """The encoder that is meant, and its tokeniser; `vocabulary` gives TextCNN the texts its words come from.
+
+        A `bare` one is there sooner, where its kind can be, and cannot be saved.
+        """
         return load_encoder(
             self.name,
             pooling=self.pooling,
@@ -67,6 +70,7 @@ class EncoderConfig:
             lora_rank=self.lora_rank,
             frozen=self.frozen,
             vocabulary=vocabulary,
+            bare=bare,
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from .bare import load_bare
 from .data import Examples
 from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
 from .processes import wake_gpu
@@ -97,12 +98,14 @@ def load_encoder(
     lora_rank: int = 0,
     frozen: bool = False,
     vocabulary: Examples | None = None,
+    bare: bool = False,
 ) -> tuple[Encoder, Tokeniser]:
     """An encoder by hub name, folder, `textcnn`, or None for the bundled one; and its tokeniser.
 
     `vocabulary` gives TextCNN the texts its words come from. `dropout` replaces every dropout rate
     of the architecture. `lora_rank` above 0 trains low-rank adapters instead of the whole trunk; a `frozen` one is not
-    trained at all. `max_length` None is 256 tokens, or what the encoder takes.
+    trained at all. `max_length` None is 256 tokens, or what the encoder takes. A `bare` one comes without transformers where its
+    kind needs none, sooner, and cannot be saved.
     """
     if dropout is not None and not 0.0 <= dropout < 1.0:
         raise ConfigError(f"encoder.dropout is {dropout}; it must be from 0 to below 1")
@@ -115,6 +118,13 @@ def load_encoder(
         cnn = TextCNN.create(len(words), dropout=0.5 if dropout is None else dropout)
         return Encoder(cnn, pooling, "textcnn"), words
     source = name or default_encoder()
+    if bare and not lora_rank and max_length is not None and Path(source).is_dir():
+        wake_gpu()
+        if (found := load_bare(Path(source), max_length, dropout=dropout)) is not None:
+            plain, tokeniser = found
+            if (_positions(plain.config) or max_length) >= max_length:  # else the error below
+                plain.requires_grad_(not frozen)
+                return Encoder(plain, pooling, name or DEFAULT_HUB_NAME), tokeniser
     trunk, tokenizer = load_pretrained(source, dropout=dropout)
     most = _positions(trunk.config)
     if max_length is None:

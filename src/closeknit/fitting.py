@@ -217,7 +217,10 @@ class Fit:
 
 
 class Stock:
-    """What many runs on the same texts share: the encoder's weights as they were loaded, the tokenised texts."""
+    """What many runs on the same texts share: the encoder's weights as they were loaded, the tokenised texts.
+
+    Their models are scored and let go, so an encoder is loaded without transformers where it can be.
+    """
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
@@ -230,7 +233,7 @@ class Stock:
         drawn = seed if config.lora_rank else 0  # only adapters have weights to draw
         if (config, drawn) not in self._encoders:
             with seeded(world, seed, _ENCODER):
-                encoder, tokeniser = config.load()
+                encoder, tokeniser = config.load(bare=True)
             self._encoders = {(config, drawn): encoder.to(world.device)}
             tokens = config.name, config.max_length
             if tokens not in self._tokenisers:
