@@ -1,18 +1,20 @@
-"""What the parts of the objective `auto` are worth: variants of it beside cross-entropy, on a thousand rows of many data sets.
+"""What the objective `auto` costs and what its parts are worth, beside cross-entropy.
 
-CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py [--data trec mr …] [--draws 4] [--only auto …] [--encoder FOLDER] [--out FOLDER]
+python benchmarks/recipe.py [--data messages] [--repeats 3] [--out FOLDER]: seconds of training, by turns; recipe-time-DEVICE.md
+CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec mr …] [--draws 4] [--only auto …] [--encoder FOLDER]
 
-Every draw takes 1,000 rows to train on and up to 1,500 others to test on, the same for all variants. This is where the recipe
-was chosen; whether it holds is asked by `closeknit compare --config studies/small.toml`, with cross-entropy tuned inside
-each training fold. Every run is a line of recipe.jsonl; runs that are there are not done again. Meant for a GPU: about a
-quarter of a second a run.
+With --parts variants of the recipe are trained on 1,000 rows of many data sets and tested on up to 1,500 others, the same
+for all variants. This is where the recipe was chosen; whether it holds is asked by `closeknit compare --config
+studies/small.toml`, with cross-entropy tuned inside each training fold. Every run is a line of recipe.jsonl; runs that
+are there are not done again. Meant for a GPU: about a quarter of a second a run.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import platform
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import torch
 from closeknit import catalogue
 from closeknit.config import RunConfig
 from closeknit.data import Examples
+from closeknit.fitting import Stock, fit_model
 from closeknit.model import versions
 from closeknit.protocol import Job, append_line, read_lines
 from closeknit.runners import Here, cores
@@ -105,24 +108,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", nargs="+", default=SETS)
+    parser.add_argument("--data", nargs="+")
+    parser.add_argument("--parts", action="store_true")
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--only", nargs="+", help="variants whose names begin so")
     parser.add_argument("--encoder")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
-    if "CLOSEKNIT_DATA" not in os.environ and not torch.cuda.is_available():
-        print("recipe.py skipped: it wants CLOSEKNIT_DATA=FOLDER and a GPU")
+    options.out.mkdir(parents=True, exist_ok=True)
+    if not options.parts:
+        text = times((options.data or ["messages"])[0], options.repeats, options.encoder)
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        (options.out / f"recipe-time-{device}.md").write_text(text, encoding="utf-8")
+        print(text)
         return
     made = {
         name: tables
         for name, tables in variants().items()
         if not options.only or any(name.startswith(begin) for begin in options.only)
     }
-    options.out.mkdir(parents=True, exist_ok=True)
     path = options.out / "recipe.jsonl"
     done = {record["key"]: record for record in read_lines(path)}
-    for name in options.data:
+    for name in options.data or SETS:
         examples = catalogue.load(name).training
         wanted = [
             job for job in jobs(name, examples, made, options.draws, options.encoder) if job.key not in done
@@ -143,6 +151,58 @@ def main() -> None:
     text = table([record for record in done.values() if record["error"] is None])
     (options.out / "recipe.md").write_text(text, encoding="utf-8")
     print(text)
+
+
+def times(name: str, repeats: int, encoder: str | None) -> str:
+    """Seconds of training, the sides by turns, each after a run that loads what is loaded once."""
+    data = catalogue.load(name)
+    order = np.random.default_rng(0).permutation(len(data.training))
+    rows, rest = data.training.select(order[:ROWS]), data.training.select(order[ROWS : ROWS + TESTED])
+    test = data.parts.get("test", rest)
+    sides: dict[str, Tables] = {
+        f"cross_entropy, {epochs} epochs": {
+            "objective": {"name": "cross_entropy"},
+            "train": {"epochs": epochs},
+        }
+        for epochs in (10, 20)
+    } | {"auto": {"objective": {"name": "auto"}}}
+    configs = {
+        side: RunConfig.from_dict({**tables, "encoder": {"name": encoder}}) for side, tables in sides.items()
+    }
+    stock, few = Stock(rows), rows.select(range(32))
+    for config in configs.values():
+        fit_model(few, config)
+    found: dict[str, list[tuple[float, float, float]]] = {side: [] for side in sides}
+    for _ in range(repeats):
+        for side, config in configs.items():
+            begun, used = time.perf_counter(), time.process_time()
+            model = fit_model(rows, config, stock=stock)
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            took = time.perf_counter() - begun, time.process_time() - used
+            found[side].append((*took, model.evaluate(test)["weighted_f1"]))
+    lines = [
+        f"# The time that `auto` takes: {len(rows):,} rows of {name}",
+        "",
+        f"Median of {repeats} runs, by turns; score on {len(test):,} test rows; ratio over 10 epochs of cross-entropy.",
+        "",
+        "| | seconds (of the processors) | ratio | weighted F1 |",
+        "|---|---|---|---|",
+    ]
+    base = np.median([wall for wall, _, _ in found["cross_entropy, 10 epochs"]])
+    for side, runs in found.items():
+        wall, cpu, score = (float(np.median(values)) for values in zip(*runs, strict=True))
+        lines.append(f"| {side} | {wall:.2f} ({cpu:.2f}) | {wall / base:.2f} | {100 * score:.2f} |")
+    return "\n".join([*lines, "", machine(), ""])
+
+
+def machine() -> str:
+    device = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    )
+    return f"{device}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + "."
 
 
 def table(records: list[dict[str, Any]]) -> str:
@@ -172,9 +232,7 @@ def table(records: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {name} | " + " | ".join(f"{v:.2f}" for v in own) + f" | {np.mean(own):.2f} | {gain} |"
         )
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    shown = ", ".join(f"{name} {number}" for name, number in versions().items())
-    return "\n".join([*lines, "", f"{device}; {shown}.", ""])
+    return "\n".join([*lines, "", machine(), ""])
 
 
 if __name__ == "__main__":
