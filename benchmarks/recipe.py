@@ -67,12 +67,14 @@ def variants() -> dict[str, Tables]:
     }
     for name, objective in steps.items():
         found[name] = {"encoder": mean, "objective": objective, "train": small}
-    auto: dict[str, Tables] = {
-        "auto": {},
-        "auto, 10 epochs": {"train": {"epochs": 10}},
-        "auto, 2e-4": {"train": {"lr": 2e-4}},
+    auto: dict[str, Tables] = {"auto": {}}
+    for rate in (1e-4, 1.5e-4, 2e-4):
+        for epochs in (6, 8, 10):
+            auto[f"auto, {rate:g}, {epochs} epochs"] = {"train": {"lr": rate, "epochs": epochs}}
+    auto |= {
         "auto, batches of 64, 2e-4": {"train": {"lr": 2e-4, "batch_size": 64}},
         "auto, first token": {"encoder": {"pooling": "first"}},
+        "auto, dropout 0.15": {"encoder": {"dropout": 0.15}},
         "auto, temperature 0.1": {"objective": {"temperature": 0.1}},
         "auto, temperature 0.2": {"objective": {"temperature": 0.2}},
         "auto, contrast 1": {"objective": {"contrast": 1.0}},

@@ -377,3 +377,21 @@ def test_runs_of_a_study_do_not_import_transformers(tiny, small):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_stock_loads_an_encoder_once_for_all_poolings(tiny, small, monkeypatch):
+    from closeknit.config import EncoderConfig
+    from closeknit.fitting import Fit, Stock
+
+    rows, loads, load = Examples(small[0], None, small[1]), [], EncoderConfig.load
+    monkeypatch.setattr(
+        EncoderConfig, "load", lambda self, *a, **k: loads.append(self.pooling) or load(self, *a, **k)
+    )
+    stock, found = Stock(rows), {}
+    for pooling in ("first", "mean", "first"):
+        tables = {"encoder": {"name": tiny(), "max_length": 16, "pooling": pooling}, "train": {"epochs": 1}}
+        fit = Fit(rows, RunConfig.from_dict(tables), stock=stock)
+        assert fit.model.encoder.pooling == pooling
+        found.setdefault(pooling, []).append([step.loss for step in fit])
+    assert loads == ["first"]
+    assert found["first"][0] == found["first"][1] != found["mean"][0]

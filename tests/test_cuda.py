@@ -77,6 +77,7 @@ def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
 @pytest.mark.parametrize(
     "objective",
     [
+        "auto",
         "cross_entropy",
         "triple_entropy",
         "soft_triple",

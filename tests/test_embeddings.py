@@ -553,8 +553,10 @@ def test_any_folder_can_be_loaded_as_a_sentence_model(tiny, tmp_path, closeknit,
         "c",
         "--set",
         "encoder.max_length=16",
+        "--set",
+        "encoder.pooling=first",
     )
-    assert load_sentence_model(tmp_path / "c").encoder.pooling == "first"
+    assert load_sentence_model(tmp_path / "c").encoder.pooling == "first"  # as the folder says
     with pytest.raises(ModelError, match="holds a text classifier, not a sentence encoder"):
         SentenceModel.load(tmp_path / "c")
 

@@ -282,7 +282,7 @@ def test_bf16_trains_on_the_cpu_and_the_objective_answers_in_float32(tiny, small
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"epochs": 0}, r"train\.epochs is 0; it must be at least 1"),
+        ({"epochs": -1}, r"train\.epochs is -1; it must not be negative"),
         ({"lr": -1.0}, r"train\.lr is -1"),
         ({"lr": math.nan}, r"train\.lr is nan"),
         ({"warmup": 1.0}, r"train\.warmup is 1"),

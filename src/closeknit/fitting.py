@@ -231,14 +231,17 @@ class Stock:
     def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
         """The encoder as this seed would load it, to be copied before it learns, and a tokeniser that knows the texts."""
         drawn = seed if config.lora_rank else 0  # only adapters have weights to draw
-        if (config, drawn) not in self._encoders:
+        kind, tokens = dataclasses.replace(config, pooling="first"), (config.name, config.max_length)
+        if (kind, drawn) not in self._encoders:
             with seeded(world, seed, _ENCODER):
                 encoder, tokeniser = config.load(bare=True)
-            self._encoders = {(config, drawn): encoder.to(world.device)}
-            tokens = config.name, config.max_length
+            self._encoders = {(kind, drawn): encoder.to(world.device)}
             if tokens not in self._tokenisers:
                 self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.examples)
-        return self._encoders[config, drawn], self._tokenisers[config.name, config.max_length]
+        encoder = self._encoders[kind, drawn]
+        if encoder.pooling != config.pooling:  # of the same weights
+            encoder = Encoder(encoder.trunk, config.pooling, encoder.name)
+        return encoder, self._tokenisers[tokens]
 
     def on_device(
         self, config: EncoderConfig, labels: Sequence[str], device: torch.device
