@@ -33,7 +33,7 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
-EPOCHS_PER_1000 = 8  # where they are left open, in proportion to the cube root of 1000 / rows
+EPOCHS_OF_1000 = 8  # rows, where epochs are left open; more for fewer, with the square root, and fewer for more, with the cube root
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
@@ -117,7 +117,8 @@ class TrainConfig:
 
     def settled(self, rows: int) -> TrainConfig:
         """With epochs and batch size for so many rows, where they were left open."""
-        epochs = self.epochs or min(30, max(3, round(EPOCHS_PER_1000 * (1000 / rows) ** (1 / 3))))
+        power = 1 / 2 if rows < 1000 else 1 / 3
+        epochs = self.epochs or min(30, max(3, round(EPOCHS_OF_1000 * (1000 / rows) ** power)))
         batch_size = self.batch_size or (8 if rows < 128 else 16 if rows < 256 else 32)
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size)
 
