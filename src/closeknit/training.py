@@ -33,7 +33,7 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
-EPOCHS_OF_1000 = 8  # rows, where epochs are left open; more for fewer, with the square root, and fewer for more, with the cube root
+EPOCHS_OF_1000 = 8  # where epochs are left open: of 1,000 rows; more of fewer, fewer of more
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
