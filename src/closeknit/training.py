@@ -33,7 +33,7 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
-EPOCHS_OF_1000 = 8  # where epochs are left open: of 1,000 rows; more of fewer, fewer of more
+EPOCHS_OF_1000 = 8  # rows, where epochs are left open; of others with the cube root of their number
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
@@ -117,8 +117,7 @@ class TrainConfig:
 
     def settled(self, rows: int) -> TrainConfig:
         """With epochs and batch size for so many rows, where they were left open."""
-        power = 1 / 2 if rows < 1000 else 1 / 3
-        epochs = self.epochs or min(30, max(3, round(EPOCHS_OF_1000 * (1000 / rows) ** power)))
+        epochs = self.epochs or min(30, max(3, round(EPOCHS_OF_1000 * (1000 / rows) ** (1 / 3))))
         batch_size = self.batch_size or (8 if rows < 128 else 16 if rows < 256 else 32)
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size)
 
