@@ -279,9 +279,7 @@ def load_bare(
         if config is None or tokeniser is None:
             return None
         if dropout is not None:
-            for key, value in config.to_dict().items():
-                if "dropout" in key and isinstance(value, int | float) and not isinstance(value, bool):
-                    setattr(config, key, dropout)
+            set_dropout(config, dropout)
         with torch.device("meta"):  # drawing weights takes longer than reading them
             trunk = BareTrunk(config)
         prefix = f"{trunk.base_model_prefix}."
@@ -297,6 +295,13 @@ def load_bare(
     except Exception:  # safetensors and tokenizers raise their own; transformers is asked next, and what is wrong is said then
         return None
     return trunk, tokeniser
+
+
+def set_dropout(config: Any, rate: float) -> None:
+    """Replace every dropout rate of an architecture's configuration."""
+    for key, value in config.to_dict().items():
+        if "dropout" in key and isinstance(value, int | float) and not isinstance(value, bool):
+            setattr(config, key, rate)
 
 
 def read_config(folder: Path) -> Config | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from .bare import load_bare
+from .bare import load_bare, set_dropout
 from .data import Examples
 from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
 from .processes import wake_gpu
@@ -170,9 +170,7 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
         try:
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
             if dropout is not None:
-                for key, value in config.to_dict().items():
-                    if "dropout" in key and isinstance(value, int | float) and not isinstance(value, bool):
-                        setattr(config, key, dropout)
+                set_dropout(config, dropout)
             if getattr(config, "is_encoder_decoder", False):
                 raise ModelError(
                     f"{source} is a {config.model_type} model with a decoder; choose a BERT-like encoder"
