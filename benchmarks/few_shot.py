@@ -5,7 +5,8 @@ CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages] [--shots 8
 Needs `pip install setfit`. SetFit tunes the encoder on pairs of rows, --iterations times two for every row (20 in its paper),
 then fits a logistic regression. Closeknit's objective `auto` trains encoder and classifier at once. Both use the bundled
 encoder with pooling by the mean, and their own defaults; what was tried on these data sets before is told in
-docs/results/recipe.md. There are 1,000 test rows at the most. Every run is a line of FILE.jsonl; runs that are there are not done again.
+docs/results/recipe.md. There are 1,000 test rows at the most. Every run is a line of FILE.jsonl; runs that are there are not
+done again.
 """
 
 from __future__ import annotations
