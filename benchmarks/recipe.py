@@ -1,12 +1,12 @@
 """What the objective `auto` costs and what its parts are worth, beside cross-entropy.
 
 python benchmarks/recipe.py [--data messages] [--repeats 3] [--out FOLDER]: seconds of training, by turns; recipe-time-DEVICE.md
-CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec mr …] [--draws 4] [--only auto …] [--encoder FOLDER]
+CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec …] [--shots 8] [--draws 4] [--only auto …] [--encoder FOLDER]
 
-With --parts variants of the recipe are trained on 1,000 rows of many data sets and tested on up to 1,500 others, the same
-for all variants. This is where the recipe was chosen; whether it holds is asked by `closeknit compare --config
-studies/small.toml`, with cross-entropy tuned inside each training fold. Every run is a line of recipe.jsonl; runs that
-are there are not done again. Meant for a GPU: about a quarter of a second a run.
+With --parts variants of the recipe are trained on 1,000 rows of many data sets, or with --shots on so many of each class, and
+tested on up to 1,500 others, the same for all variants. This is where the recipe was chosen; whether it holds is asked by
+`closeknit compare --config studies/small.toml`, with cross-entropy tuned inside each training fold. Every run is a line of
+recipe.jsonl; runs that are there are not done again. Meant for a GPU: about a quarter of a second a run.
 """
 
 from __future__ import annotations
@@ -72,21 +72,49 @@ def variants() -> dict[str, Tables]:
         for epochs in (6, 8, 10):
             auto[f"auto, {rate:g}, {epochs} epochs"] = {"train": {"lr": rate, "epochs": epochs}}
     auto |= {
+        "auto, batches of 16": {"train": {"batch_size": 16}},
         "auto, batches of 64, 2e-4": {"train": {"lr": 2e-4, "batch_size": 64}},
         "auto, first token": {"encoder": {"pooling": "first"}},
-        "auto, dropout 0.15": {"encoder": {"dropout": 0.15}},
+        "auto, dropout 0.2": {"encoder": {"dropout": 0.2}},
         "auto, temperature 0.1": {"objective": {"temperature": 0.1}},
         "auto, temperature 0.2": {"objective": {"temperature": 0.2}},
         "auto, contrast 1": {"objective": {"contrast": 1.0}},
         "auto, consistency 4": {"objective": {"consistency": 4.0}},
     }
+    found |= named_auto(auto)
+    return found
+
+
+def variants_of_few() -> dict[str, Tables]:
+    """Of what may be worth changing where there are a few rows of each class."""
+    auto: dict[str, Tables] = {"auto": {}}
+    for rate in (3e-5, 5e-5, 2e-4):
+        auto[f"auto, {rate:g}"] = {"train": {"lr": rate}}
+    for temperature in (0.1, 0.2):
+        auto[f"auto, temperature {temperature:g}"] = {"objective": {"temperature": temperature}}
+    for epochs in (10, 30):
+        auto[f"auto, {epochs} epochs"] = {"train": {"epochs": epochs}}
+    auto |= {
+        "auto, 5e-5, 30 epochs": {"train": {"lr": 5e-5, "epochs": 30}},
+        "auto, contrast 1, temperature 0.1": {"objective": {"contrast": 1.0, "temperature": 0.1}},
+        "auto, contrast 0": {"objective": {"contrast": 0.0}},
+        "auto, batches of 16": {"train": {"batch_size": 16}},
+    }
+    return {
+        "cross_entropy, 1e-4, 20 epochs": {"train": {"lr": 1e-4, "epochs": 20}},
+        **named_auto(auto),
+    }
+
+
+def named_auto(auto: dict[str, Tables]) -> dict[str, Tables]:
+    found = {}
     for name, tables in auto.items():
         found[name] = {**tables, "objective": {"name": "auto", **tables.get("objective", {})}}
     return found
 
 
 def jobs(
-    name: str, examples: Examples, made: dict[str, Tables], draws: int, encoder: str | None
+    name: str, examples: Examples, made: dict[str, Tables], draws: int, encoder: str | None, shots: int
 ) -> list[Job]:
     """All runs on a data set, those of one variant after each other, so that they share their memory."""
     found = []
@@ -94,15 +122,22 @@ def jobs(
         for draw in range(draws):
             order = np.random.default_rng(1000 + draw).permutation(len(examples))
             train, test = order[:ROWS], order[ROWS : ROWS + TESTED]
+            if shots:
+                names = np.asarray(examples.required_labels)[order]
+                train = np.concatenate([order[names == label][:shots] for label in examples.classes])
+                test = np.setdiff1d(order, train, assume_unique=True)
+                test = np.random.default_rng(draw).permutation(test)[:TESTED]
             own = {
                 "encoder": {"name": encoder, **tables.get("encoder", {})},
                 "objective": tables.get("objective", {"name": "cross_entropy"}),
                 "train": {"positives": 0, **tables.get("train", {}), "seed": 2 + 14 * draw},
             }
             config = RunConfig.from_dict(own)
-            key = f"{name}/{variant}/{draw}"
+            key = f"{name}/{variant}/{draw}" + (f"/{shots}" if shots else "")
             labels = tuple(examples.classes)
-            found.append(Job(name, ROWS, variant, 2 + 14 * draw, draw, train, test, labels, config, key))
+            found.append(
+                Job(name, len(train), variant, 2 + 14 * draw, draw, train, test, labels, config, key)
+            )
     return found
 
 
@@ -114,6 +149,7 @@ def main() -> None:
     parser.add_argument("--parts", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--draws", type=int, default=4)
+    parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="variants whose names begin so")
     parser.add_argument("--encoder")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
@@ -127,15 +163,18 @@ def main() -> None:
         return
     made = {
         name: tables
-        for name, tables in variants().items()
+        for name, tables in (variants_of_few() if options.shots else variants()).items()
         if not options.only or any(name.startswith(begin) for begin in options.only)
     }
-    path = options.out / "recipe.jsonl"
+    stem = f"recipe-{options.shots}" if options.shots else "recipe"
+    path = options.out / f"{stem}.jsonl"
     done = {record["key"]: record for record in read_lines(path)}
     for name in options.data or SETS:
         examples = catalogue.load(name).training
         wanted = [
-            job for job in jobs(name, examples, made, options.draws, options.encoder) if job.key not in done
+            job
+            for job in jobs(name, examples, made, options.draws, options.encoder, options.shots)
+            if job.key not in done
         ]
         runner, of = Here({name: examples}, cores()), {job.key: job for job in wanted}
         waiting, finished = list(wanted), 0
@@ -150,8 +189,8 @@ def main() -> None:
             done[job.key] = record
         runner.close()
         print(f"{name}: {len(wanted)} runs", file=sys.stderr, flush=True)
-    text = table([record for record in done.values() if record["error"] is None])
-    (options.out / "recipe.md").write_text(text, encoding="utf-8")
+    text = table([record for record in done.values() if record["error"] is None], options.shots)
+    (options.out / f"{stem}.md").write_text(text, encoding="utf-8")
     print(text)
 
 
@@ -207,7 +246,7 @@ def machine() -> str:
     return f"{device}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + "."
 
 
-def table(records: list[dict[str, Any]]) -> str:
+def table(records: list[dict[str, Any]], shots: int) -> str:
     sets = list(dict.fromkeys(record["data"] for record in records))
     scores: dict[str, dict[str, list[float]]] = {}
     for record in records:
@@ -220,8 +259,9 @@ def table(records: list[dict[str, Any]]) -> str:
         max(own[i] for name, own in means.items() if name.startswith("cross_entropy"))
         for i in range(len(sets))
     ]
+    given = f"{shots} rows a class" if shots else f"{ROWS:,} rows"
     lines = [
-        f"# What the parts of `auto` are worth: weighted F1 with {ROWS:,} rows to learn from",
+        f"# What the parts of `auto` are worth: weighted F1 with {given} to learn from",
         "",
         "Means over draws of the rows. The last column is the gain over the best of the cross-entropy rows for each data set,",
         "chosen on these very test rows, which flatters cross-entropy.",

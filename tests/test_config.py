@@ -108,14 +108,21 @@ def test_auto_comes_with_settings_that_yield_to_given_ones():
 @given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000))
 def test_open_epochs_and_batches_follow_the_number_of_rows(rows, more):
     few, many = (TrainConfig(epochs=0, batch_size=0).settled(n) for n in (rows, rows + more))
-    assert 3 <= many.epochs <= few.epochs <= 30
-    assert 8 <= few.batch_size <= many.batch_size <= 32
+    assert 3 <= many.epochs <= few.epochs <= 20
+    assert 16 <= few.batch_size <= many.batch_size <= 32
     assert TrainConfig(epochs=7, batch_size=5).settled(rows) == TrainConfig(epochs=7, batch_size=5)
+
+
+@given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000))
+def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows(rows, more):
+    few, many = (TrainConfig(lr_scale=0).settled(n).lr_scale for n in (rows, rows + more))
+    assert 1 <= few <= many <= 1.5
+    assert TrainConfig(lr_scale=0.7).settled(rows).lr_scale == 0.7
 
 
 def test_open_epochs_at_the_sizes_that_were_measured():
     found = [TrainConfig(epochs=0, batch_size=0).settled(rows) for rows in (16, 96, 800, 1000, 10_000)]
-    assert [(one.epochs, one.batch_size) for one in found] == [(30, 8), (17, 8), (9, 32), (8, 32), (4, 32)]
+    assert [(one.epochs, one.batch_size) for one in found] == [(20, 16), (13, 16), (6, 32), (6, 32), (3, 32)]
 
 
 def test_epochs_stay_open_only_where_a_rule_settles_them():

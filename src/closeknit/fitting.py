@@ -288,7 +288,7 @@ def memory_is_plenty(device: torch.device) -> bool:
 
 def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> object:
     """Runs of one kind differ in nothing that a captured update is bound to."""
-    free = {"seed": 0, "epochs": 1, "lr": None, "head_lr": None, "objective_lr": None}
+    free = {"seed": 0, "epochs": 1, "lr": None, "lr_scale": 1.0, "head_lr": None, "objective_lr": None}
     train = dataclasses.replace(config.train, **free, warmup=0.0, schedule="constant")  # type: ignore[arg-type]
     shapes = [tuple(tensor.shape) for tensor in (*learners.parameters(), *learners.buffers())]
     return config.encoder, repr(config.objective), train, tuple(labels), tuple(shapes)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:
     """Encoder, heads and what objectives own, each at its rate; biases, norms and proxies undecayed."""
     textcnn = encoder.model_type == "textcnn"
-    lr = config.lr if config.lr is not None else default_lr(encoder)
+    lr = config.lr if config.lr is not None else config.lr_scale * default_lr(encoder)
     head_lr = config.head_lr if config.head_lr is not None else (lr if textcnn else 10 * lr)
     objective_lr = config.objective_lr if config.objective_lr is not None else head_lr
     groups: list[dict[str, Any]] = []

@@ -33,7 +33,8 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
-EPOCHS_OF_1000 = 8  # rows, where epochs are left open; of others with the cube root of their number
+EPOCHS_OF_1000 = 6  # rows, where epochs are left open; of others with the cube root of their number
+ROWS_OF_PLAIN_LR = 300  # where its scale is left open; of more rows with the cube root of their number
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
@@ -48,9 +49,10 @@ class TrainConfig:
     of `accumulate` parts it is worked through in.
     """
 
-    epochs: int = 10  # passes over the rows; 0: by their number, 30 for few and 3 for many
-    batch_size: int = 64  # rows of an update; 0: by the number of rows, 8 to 32
+    epochs: int = 10  # passes over the rows; 0: by their number, 20 for few and 3 for many
+    batch_size: int = 64  # rows of an update; 0: by the number of rows, 16 or 32
     lr: float | None = None  # encoder; None: 5e-5 at 768 dimensions, more for narrower ones; TextCNN 1e-3
+    lr_scale: float = 1.0  # times the rate where lr is None; 0: by the number of rows, 1 for few and 1.5 for many
     head_lr: float | None = None  # heads; None: 10 times lr, TextCNN: lr
     objective_lr: float | None = None  # what an objective owns; None: as head_lr
     weight_decay: float = 0.01
@@ -94,6 +96,8 @@ class TrainConfig:
         ):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must not be negative")
+        if not (self.lr_scale >= 0 and math.isfinite(self.lr_scale)):
+            raise ConfigError(f"train.lr_scale is {self.lr_scale}; it must be 0 or above it")
         for name in ("warmup", "validation"):
             if not 0.0 <= getattr(self, name) < 1.0:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be from 0 to below 1")
@@ -116,16 +120,19 @@ class TrainConfig:
             )
 
     def settled(self, rows: int) -> TrainConfig:
-        """With epochs and batch size for so many rows, where they were left open."""
-        epochs = self.epochs or min(30, max(3, round(EPOCHS_OF_1000 * (1000 / rows) ** (1 / 3))))
-        batch_size = self.batch_size or (8 if rows < 128 else 16 if rows < 256 else 32)
-        return dataclasses.replace(self, epochs=epochs, batch_size=batch_size)
+        """With epochs, batch size and scale of the rate for so many rows, where they were left open."""
+        epochs = self.epochs or min(20, max(3, round(EPOCHS_OF_1000 * (1000 / rows) ** (1 / 3))))
+        batch_size = self.batch_size or (16 if rows < 256 else 32)
+        scale = self.lr_scale or min(1.5, max(1.0, round((rows / ROWS_OF_PLAIN_LR) ** (1 / 3), 2)))
+        return dataclasses.replace(self, epochs=epochs, batch_size=batch_size, lr_scale=scale)
 
     def require_settled(self) -> None:
-        """Refuse epochs and a batch size that were left open, where no rule says what they should be."""
+        """Refuse what was left open, where no rule says what it should be."""
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
+        if not self.lr_scale > 0:
+            raise ConfigError(f"train.lr_scale is {self.lr_scale}; it must be above 0")
 
 
 class Training:

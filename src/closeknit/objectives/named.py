@@ -390,7 +390,7 @@ def auto(
     *,
     labels: Sequence[str] | None = None,
     contrast: float = 0.5,
-    temperature: float = 0.3,
+    temperature: float = 0.2,
     consistency: float = 1.0,
     label_smoothing: float = 0.0,
     class_weights: Sequence[float] | None = None,
@@ -434,5 +434,5 @@ OBJECTIVES: dict[str, Build] = {
 
 # Settings of a run that come with an objective where none are given.
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
-    "auto": {"encoder": {"pooling": "mean"}, "train": {"epochs": 0, "batch_size": 0}},
+    "auto": {"encoder": {"pooling": "mean"}, "train": {"epochs": 0, "batch_size": 0, "lr_scale": 0.0}},
 }
