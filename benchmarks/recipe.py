@@ -1,7 +1,7 @@
 """What the objective `auto` costs and what its parts are worth, beside cross-entropy.
 
 python benchmarks/recipe.py [--data messages] [--repeats 3] [--out FOLDER]: seconds of training, by turns; recipe-time-DEVICE.md
-CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec …] [--shots 8] [--draws 4] [--only auto …] [--encoder FOLDER]
+CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec …] [--shots 8] [--draws 4] [--only auto …] [--encoder …]
 
 With --parts variants of the recipe are trained on 1,000 rows of many data sets, or with --shots on so many of each class, and
 tested on up to 1,500 others, the same for all variants. This is where the recipe was chosen; whether it holds is asked by

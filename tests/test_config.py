@@ -105,24 +105,27 @@ def test_auto_comes_with_settings_that_yield_to_given_ones():
     assert RunConfig.from_dict({}).objective.name == "cross_entropy"  # a saved run names its objective
 
 
-@given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000))
-def test_open_epochs_and_batches_follow_the_number_of_rows(rows, more):
-    few, many = (TrainConfig(epochs=0, batch_size=0).settled(n) for n in (rows, rows + more))
-    assert 3 <= many.epochs <= few.epochs <= 20
+@given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000), classes=st.integers(2, 300))
+def test_open_epochs_and_batches_follow_the_number_of_rows(rows, more, classes):
+    few, many = (TrainConfig(epochs=0, batch_size=0).settled(n, classes) for n in (rows, rows + more))
+    assert 3 <= many.epochs <= few.epochs <= 30
     assert 16 <= few.batch_size <= many.batch_size <= 32
-    assert TrainConfig(epochs=7, batch_size=5).settled(rows) == TrainConfig(epochs=7, batch_size=5)
+    assert TrainConfig(epochs=7, batch_size=5).settled(rows, classes) == TrainConfig(epochs=7, batch_size=5)
+    two = TrainConfig(epochs=0).settled(rows, 2).epochs
+    assert two <= few.epochs <= 1.5 * two + 1
 
 
 @given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000))
 def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows(rows, more):
-    few, many = (TrainConfig(lr_scale=0).settled(n).lr_scale for n in (rows, rows + more))
+    few, many = (TrainConfig(lr_scale=0).settled(n, 3).lr_scale for n in (rows, rows + more))
     assert 1 <= few <= many <= 1.5
-    assert TrainConfig(lr_scale=0.7).settled(rows).lr_scale == 0.7
+    assert TrainConfig(lr_scale=0.7).settled(rows, 3).lr_scale == 0.7
 
 
 def test_open_epochs_at_the_sizes_that_were_measured():
-    found = [TrainConfig(epochs=0, batch_size=0).settled(rows) for rows in (16, 96, 800, 1000, 10_000)]
+    found = [TrainConfig(epochs=0, batch_size=0).settled(rows, 6) for rows in (16, 96, 800, 1000, 10_000)]
     assert [(one.epochs, one.batch_size) for one in found] == [(20, 16), (13, 16), (6, 32), (6, 32), (3, 32)]
+    assert [TrainConfig(epochs=0).settled(800, classes).epochs for classes in (2, 8, 20, 77)] == [6, 6, 9, 10]
 
 
 def test_epochs_stay_open_only_where_a_rule_settles_them():

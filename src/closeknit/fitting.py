@@ -72,9 +72,9 @@ class Fit:
                 "train.patience and train.evaluate_every need a validation part: give the data one, "
                 "or set train.validation to the share of rows to hold out"
             )
-        options = options.settled(len(examples))
-        self.config = config = dataclasses.replace(config, train=options)
         names = list(labels) if labels is not None else examples.classes
+        options = options.settled(len(examples), len(names))
+        self.config = config = dataclasses.replace(config, train=options)
         if config.encoder.name == "textcnn":
             stock = lane = None  # it has the words of its training rows only
         self.model, self.objective = new_model(examples, names, config, self.world, stock)

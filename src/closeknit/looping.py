@@ -137,7 +137,7 @@ class Loop:
         """Take the state as it is now for the best so far."""
         self.best_score, self.waited = score, 0
         learners = self.training.learners.state_dict()
-        self.best = {key: value.detach().cpu().clone() for key, value in learners.items()}
+        self.best = {key: value.detach().clone() for key, value in learners.items()}  # no wait for a GPU
 
     def save_state(self) -> None:
         """Write a checkpoint now; between two steps, never during one."""

@@ -33,7 +33,8 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
-EPOCHS_OF_1000 = 6  # rows, where epochs are left open; of others with the cube root of their number
+EPOCHS_OF_1000 = 6  # rows of a few classes, where epochs are left open; of others with the cube root of their number
+FEW_CLASSES = 8  # more need more epochs, with the cube root of their number, half as many again at the most
 ROWS_OF_PLAIN_LR = 300  # where its scale is left open; of more rows with the cube root of their number
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
@@ -49,7 +50,7 @@ class TrainConfig:
     of `accumulate` parts it is worked through in.
     """
 
-    epochs: int = 10  # passes over the rows; 0: by their number, 20 for few and 3 for many
+    epochs: int = 10  # passes over the rows; 0: by their number and the classes', 30 for few rows and 3 for many
     batch_size: int = 64  # rows of an update; 0: by the number of rows, 16 or 32
     lr: float | None = None  # encoder; None: 5e-5 at 768 dimensions, more for narrower ones; TextCNN 1e-3
     lr_scale: float = 1.0  # times the rate where lr is None; 0: by the number of rows, 1 for few and 1.5 for many
@@ -119,9 +120,12 @@ class TrainConfig:
                 f"train.accumulate is {self.accumulate}, more than the {self.batch_size} rows of a batch"
             )
 
-    def settled(self, rows: int) -> TrainConfig:
-        """With epochs, batch size and scale of the rate for so many rows, where they were left open."""
-        epochs = self.epochs or min(20, max(3, round(EPOCHS_OF_1000 * (1000 / rows) ** (1 / 3))))
+    def settled(self, rows: int, classes: int) -> TrainConfig:
+        """With epochs, batch size and scale of the rate for so many rows and classes, where they were left open."""
+        epochs = self.epochs
+        if not epochs:
+            of_rows = min(20.0, max(3.0, EPOCHS_OF_1000 * (1000 / rows) ** (1 / 3)))
+            epochs = round(of_rows * min(1.5, max(1.0, (classes / FEW_CLASSES) ** (1 / 3))))
         batch_size = self.batch_size or (16 if rows < 256 else 32)
         scale = self.lr_scale or min(1.5, max(1.0, round((rows / ROWS_OF_PLAIN_LR) ** (1 / 3), 2)))
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size, lr_scale=scale)
