@@ -247,14 +247,17 @@ def machine() -> str:
 
 
 def table(records: list[dict[str, Any]], shots: int) -> str:
-    sets = list(dict.fromkeys(record["data"] for record in records))
     scores: dict[str, dict[str, list[float]]] = {}
     for record in records:
         scores.setdefault(record["variant"], {}).setdefault(record["data"], []).append(
             100 * record["weighted_f1"]
         )
-    whole = {name: own for name, own in scores.items() if set(own) == set(sets)}
-    means = {name: [float(np.mean(own[data])) for data in sets] for name, own in whole.items()}
+    sets = [
+        data
+        for data in dict.fromkeys(record["data"] for record in records)
+        if all(data in own for own in scores.values())
+    ]
+    means = {name: [float(np.mean(own[data])) for data in sets] for name, own in scores.items()}
     tuned = [
         max(own[i] for name, own in means.items() if name.startswith("cross_entropy"))
         for i in range(len(sets))

@@ -1,7 +1,7 @@
 """The tables of the result rows that are kept here: python studies/tables.py
 
-For each results/NAME.jsonl results/NAME.md, with the tests that `closeknit compare` makes. A cell with fewer runs than its study asks
-for is left out, and named at the end.
+For each results/NAME.jsonl results/NAME.md, with the tests that `closeknit compare` makes. A cell that has run on half its folds
+or fewer is left out; what is not whole is named at the end.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ def tables(path: Path) -> str:
     for encoder in dict.fromkeys(row.encoder for row in rows):
         own = [row for row in rows if row.encoder == encoder]
         runs = Counter((row.data, row.size, row.objective) for row in own)
-        whole = {cell for cell, number in runs.items() if number >= own[0].folds}
-        kept = [row for row in own if (row.data, row.size, row.objective) in whole]
+        kept = [row for row in own if 2 * runs[row.data, row.size, row.objective] > row.folds]
         based = {row.data for row in kept if row.objective == "cross_entropy"}
         kept = [row for row in kept if row.data in based]
         text = f"# {path.stem}: {encoder}\n\n"
         if kept:
             text += markdown_report(summarise(kept, "cross_entropy"), "cross_entropy")
-        left = [f"{data}, {size:,} rows, {objective}: {runs[data, size, objective]} of {own[0].folds}"
-                for data, size, objective in runs if (data, size, objective) not in whole]  # fmt: skip
-        if left:
-            text += "\nLeft out, with fewer runs than folds: " + "; ".join(left) + ".\n"
+        short = [
+            f"{data}, {size:,} rows, {objective}: {number} of {own[0].folds}"
+            for (data, size, objective), number in runs.items()
+            if number < own[0].folds
+        ]
+        if short:
+            text += "\nNot whole: " + "; ".join(short) + ".\n"
         parts.append(text)
     return "\n".join(parts)
 

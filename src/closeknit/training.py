@@ -33,7 +33,9 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
-EPOCHS_OF_1000 = 6  # rows of a few classes, where epochs are left open; of others with the cube root of their number
+EPOCHS_OF_1000 = (
+    6  # rows of a few classes, where epochs are left open; of others with the cube root of their number
+)
 FEW_CLASSES = 8  # more need more epochs, with the cube root of their number, half as many again at the most
 ROWS_OF_PLAIN_LR = 300  # where its scale is left open; of more rows with the cube root of their number
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
@@ -50,10 +52,14 @@ class TrainConfig:
     of `accumulate` parts it is worked through in.
     """
 
-    epochs: int = 10  # passes over the rows; 0: by their number and the classes', 30 for few rows and 3 for many
+    epochs: int = (
+        10  # passes over the rows; 0: by their number and the classes', 30 for few rows and 3 for many
+    )
     batch_size: int = 64  # rows of an update; 0: by the number of rows, 16 or 32
     lr: float | None = None  # encoder; None: 5e-5 at 768 dimensions, more for narrower ones; TextCNN 1e-3
-    lr_scale: float = 1.0  # times the rate where lr is None; 0: by the number of rows, 1 for few and 1.5 for many
+    lr_scale: float = (
+        1.0  # times the rate where lr is None; 0: by the number of rows, 1 for few and 1.5 for many
+    )
     head_lr: float | None = None  # heads; None: 10 times lr, TextCNN: lr
     objective_lr: float | None = None  # what an objective owns; None: as head_lr
     weight_decay: float = 0.01
