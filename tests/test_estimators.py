@@ -53,10 +53,10 @@ def test_the_default_is_the_recipe_and_it_spells_out_what_it_chose(tiny, small, 
     made = TextClassifier(encoder=tiny(), max_length=16, learning_rate=1e-3).fit(*small)
     run = made.model_.config
     assert (run.objective.name, run.encoder.pooling) == ("auto", "mean")
-    assert (run.train.epochs, run.train.batch_size) == (18, 16)
+    assert (run.train.epochs, run.train.batch_size) == (22, 16)
     made.save(tmp_path / "model")
     again = TextClassifier.load(tmp_path / "model")
-    assert (again.objective, again.epochs, again.batch_size, again.pooling) == ("auto", 18, 16, "mean")
+    assert (again.objective, again.epochs, again.batch_size, again.pooling) == ("auto", 22, 16, "mean")
     assert np.array_equal(again.fit(*small).predict_proba(small[0]), made.predict_proba(small[0]))
 
 

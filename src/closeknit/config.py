@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .data import Columns, Examples
+from .data import SUFFIXES, Columns, Examples
 from .encoder import Encoder, load_encoder
 from .errors import ConfigError, did_you_mean
 from .objectives import RECIPES, objective_options
@@ -163,6 +163,10 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if Path(path).suffix.lower() in SUFFIXES:
+            raise ConfigError(
+                f"{path} is a file of texts; a TOML file with settings is wanted here"
+            ) from None
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
 
 

@@ -33,9 +33,7 @@ METRICS = ("weighted_f1", "accuracy", "macro_f1")
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
 
-EPOCHS_OF_1000 = (
-    6  # rows of a few classes, where epochs are left open; of others with the cube root of their number
-)
+EPOCHS_OF_1000 = 6  # rows of a few classes, where epochs are left open; fewer rows have more
 FEW_CLASSES = 8  # more need more epochs, with the cube root of their number, half as many again at the most
 ROWS_OF_PLAIN_LR = 300  # where its scale is left open; of more rows with the cube root of their number
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
@@ -130,8 +128,8 @@ class TrainConfig:
         """With epochs, batch size and scale of the rate for so many rows and classes, where they were left open."""
         epochs = self.epochs
         if not epochs:
-            of_rows = min(20.0, max(3.0, EPOCHS_OF_1000 * (1000 / rows) ** (1 / 3)))
-            epochs = round(of_rows * min(1.5, max(1.0, (classes / FEW_CLASSES) ** (1 / 3))))
+            many = min(1.5, max(1.0, (classes / FEW_CLASSES) ** (1 / 3)))
+            epochs = int(min(30.0, max(3.0, EPOCHS_OF_1000 * (1000 / rows) ** 0.4 * many)))
         batch_size = self.batch_size or (16 if rows < 256 else 32)
         scale = self.lr_scale or min(1.5, max(1.0, round((rows / ROWS_OF_PLAIN_LR) ** (1 / 3), 2)))
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size, lr_scale=scale)
