@@ -1,6 +1,6 @@
 """What the objective `auto` costs and what its parts are worth, beside cross-entropy.
 
-python benchmarks/recipe.py [--data messages] [--repeats 3] [--out FOLDER]: seconds of training, by turns; recipe-time-DEVICE.md
+python benchmarks/recipe.py [--data messages] [--repeats 3] [--out FOLDER]: seconds, by turns; recipe-time-DATA-DEVICE.md
 CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec …] [--shots 8] [--draws 4] [--only auto …] [--encoder …]
 
 With --parts variants of the recipe are trained on 1,000 rows of many data sets, or with --shots on so many of each class, and
@@ -156,9 +156,10 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.parts:
-        text = times((options.data or ["messages"])[0], options.repeats, options.encoder)
+        name = (options.data or ["messages"])[0]
+        text = times(name, options.repeats, options.encoder)
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        (options.out / f"recipe-time-{device}.md").write_text(text, encoding="utf-8")
+        (options.out / f"recipe-time-{name}-{device}.md").write_text(text, encoding="utf-8")
         print(text)
         return
     made = {
