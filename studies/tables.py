@@ -1,7 +1,7 @@
 """The tables of the result rows that are kept here: python studies/tables.py
 
 For each results/NAME.jsonl results/NAME.md, with the tests that `closeknit compare` makes. A cell that has run on half its folds
-or fewer is left out; what is not whole is named at the end.
+or fewer is left out; what is not whole is named at the end. Draws the label distances that CLLD learnt, too.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from closeknit.protocol import Result
+import numpy as np
+
+from closeknit.plots import distance_map
+from closeknit.protocol import read_results
 from closeknit.report import markdown_report, summarise
 
 RESULTS = Path(__file__).parent / "results"
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 
 def tables(path: Path) -> str:
-    rows = [Result(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows = read_results(path)
     parts = []
     for encoder in dict.fromkeys(row.encoder for row in rows):
         own = [row for row in rows if row.encoder == encoder]
@@ -43,3 +47,6 @@ if __name__ == "__main__":
     for path in sorted(RESULTS.glob("*.jsonl")):
         if not path.stem.endswith("-trials"):
             path.with_suffix(".md").write_text(tables(path), encoding="utf-8")
+    learnt = json.loads((RESULTS / "clld-ablation-distance.json").read_text(encoding="utf-8"))
+    distance = np.asarray(learnt["distance"], dtype=np.float32)
+    distance_map(IMAGES / "label-distance-20newsgroups.png", distance, learnt["labels"])

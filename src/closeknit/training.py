@@ -50,14 +50,10 @@ class TrainConfig:
     of `accumulate` parts it is worked through in.
     """
 
-    epochs: int = (
-        10  # passes over the rows; 0: by their number and the classes', 30 for few rows and 3 for many
-    )
+    epochs: int = 10  # passes over the rows; 0: by the number of rows and classes, 3 to 30
     batch_size: int = 64  # rows of an update; 0: by the number of rows, 16 or 32
     lr: float | None = None  # encoder; None: 5e-5 at 768 dimensions, more for narrower ones; TextCNN 1e-3
-    lr_scale: float = (
-        1.0  # times the rate where lr is None; 0: by the number of rows, 1 for few and 1.5 for many
-    )
+    lr_scale: float = 1.0  # times the rate where lr is None; 0: by the number of rows, 1 to 1.5
     head_lr: float | None = None  # heads; None: 10 times lr, TextCNN: lr
     objective_lr: float | None = None  # what an objective owns; None: as head_lr
     weight_decay: float = 0.01
