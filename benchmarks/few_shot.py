@@ -1,10 +1,10 @@
 """Learning from a few rows of each class: time and score beside SetFit, same encoder and rows.
 
-CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages] [--shots 8] [--seeds 0] [--iterations 20] [--out FILE]
+CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages …] [--shots 8] [--seeds 0] [--encoder FOLDER] [--out FILE]
 
 Needs `pip install setfit`. SetFit tunes the encoder on pairs of rows, --iterations times two for every row (20 in its paper),
 then fits a logistic regression. Closeknit's objective `auto` trains encoder and classifier at once. Both use the bundled
-encoder with pooling by the mean, and their own defaults; what was tried on these data sets before is told in
+encoder (or --encoder) with pooling by the mean, and their own defaults; what was tried on these data sets before is told in
 docs/results/recipe.md. There are 1,000 test rows at the most. Every run is a line of FILE.jsonl; runs that are there are not
 done again.
 """
@@ -40,19 +40,24 @@ LENGTH, TESTED = 128, 1000
 Side = Callable[[Examples, Examples, int], tuple[float, float, float]]
 
 
-def ours(train: Examples, test: Examples, seed: int) -> tuple[float, float, float]:
-    settings = {
-        "encoder": {"max_length": LENGTH},
-        "objective": {"name": "auto"},
-        "train": {"seed": seed, "precision": "fp32"},
-    }
-    begun, used = time.perf_counter(), time.process_time()
-    model = fit_model(train, RunConfig.from_dict(settings))
-    wall, cpu = time.perf_counter() - begun, time.process_time() - used
-    return wall, cpu, model.evaluate(test)["accuracy"]
+def closeknit(encoder: str) -> Side:
+    def run(train: Examples, test: Examples, seed: int) -> tuple[float, float, float]:
+        settings = {
+            "encoder": {"name": encoder, "max_length": LENGTH},
+            "objective": {"name": "auto"},
+            "train": {"seed": seed, "precision": "fp32"},
+        }
+        begun, used = time.perf_counter(), time.process_time()
+        model = fit_model(train, RunConfig.from_dict(settings))
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        wall, cpu = time.perf_counter() - begun, time.process_time() - used
+        return wall, cpu, model.evaluate(test)["accuracy"]
+
+    return run
 
 
-def setfit(iterations: int) -> Side:
+def setfit(encoder: str, iterations: int) -> Side:
     from datasets import Dataset, disable_progress_bars
     from setfit import SetFitModel, Trainer, TrainingArguments
 
@@ -62,13 +67,15 @@ def setfit(iterations: int) -> Side:
         rows = Dataset.from_dict({"text": train.texts, "label": train.required_labels})
         with tempfile.TemporaryDirectory() as folder, quiet_transformers():
             begun, used = time.perf_counter(), time.process_time()
-            model = SetFitModel.from_pretrained(default_encoder(), labels=train.classes)
+            model = SetFitModel.from_pretrained(encoder, labels=train.classes)
             model.model_body.max_seq_length = LENGTH
             arguments = TrainingArguments(
                 output_dir=folder, num_iterations=iterations, seed=seed, report_to="none",
                 save_strategy="no", show_progress_bar=False,
             )  # fmt: skip
             Trainer(model, arguments, train_dataset=rows).train()
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
             wall, cpu = time.perf_counter() - begun, time.process_time() - used
             found = model.predict(test.texts, show_progress_bar=False)
         right = sum(one == other for one, other in zip(found, test.required_labels, strict=True))
@@ -105,15 +112,17 @@ def main() -> None:
     parser.add_argument("--shots", type=int, nargs="+", default=[8])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--encoder")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    encoder = options.encoder or default_encoder()
     try:
-        theirs = setfit(options.iterations)
+        theirs = setfit(encoder, options.iterations)
     except ImportError as error:
         print(f"few_shot.py skipped: SetFit cannot be imported ({error}); pip install setfit")
         return
     peer = f"SetFit, {options.iterations} iterations"
-    sides: dict[str, Side] = {"Closeknit": ours, peer: theirs}
+    sides: dict[str, Side] = {"Closeknit": closeknit(encoder), peer: theirs}
     out = options.out or Path(__file__).parent / "results" / f"few_shot-{'cuda' if gpu else 'cpu'}.md"
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = out.with_suffix(".jsonl")
@@ -142,11 +151,11 @@ def main() -> None:
                     with kept.open("a") as file:
                         file.write(json.dumps(record) + "\n")
                     print(record, file=sys.stderr, flush=True)
-    out.write_text(table(list(done.values()), peer, gpu), encoding="utf-8")
+    out.write_text(table(list(done.values()), peer, encoder, gpu), encoding="utf-8")
     print(out.read_text())
 
 
-def table(records: list[dict[str, Any]], peer: str, gpu: bool) -> str:
+def table(records: list[dict[str, Any]], peer: str, encoder: str, gpu: bool) -> str:
     lines = [
         "# A few rows of each class: Closeknit's `auto` and SetFit",
         "",
@@ -189,8 +198,9 @@ def table(records: list[dict[str, Any]], peer: str, gpu: bool) -> str:
     device = torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
     shown = versions() | {name: version(name) for name in ("setfit", "sentence-transformers")}
     made = ", ".join(f"{name} {number}" for name, number in shown.items())
+    named = "all-MiniLM-L6-v2" if encoder == default_encoder() else Path(encoder).name
     threads = f", {torch.get_num_threads()} threads" if not gpu else ""
-    return "\n".join([*lines, "", f"all-MiniLM-L6-v2 on {device}{threads}; {made}.", ""])
+    return "\n".join([*lines, "", f"{named} on {device}{threads}; {made}.", ""])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,14 +122,35 @@ def test_open_epochs_and_batches_follow_the_number_of_rows(rows, more, classes):
 @given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000))
 def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows(rows, more):
     few, many = (TrainConfig(lr_scale=0).settled(n, 3).lr_scale for n in (rows, rows + more))
-    assert 1 <= few <= many <= 1.5
+    assert 0.5 <= few <= many <= 1.5
     assert TrainConfig(lr_scale=0.7).settled(rows, 3).lr_scale == 0.7
 
 
 def test_open_epochs_at_the_sizes_that_were_measured():
     found = [TrainConfig(epochs=0, batch_size=0).settled(rows, 6) for rows in (16, 96, 800, 1000, 10_000)]
     assert [(one.epochs, one.batch_size) for one in found] == [(30, 16), (15, 16), (6, 32), (6, 32), (3, 32)]
-    assert [TrainConfig(epochs=0).settled(800, classes).epochs for classes in (2, 8, 20, 77)] == [6, 6, 8, 9]
+    assert [TrainConfig(epochs=0).settled(800, classes).epochs for classes in (2, 8, 20, 77)] == [6, 6, 9, 9]
+    assert [TrainConfig(lr_scale=0).settled(rows, 6).lr_scale for rows in (16, 100, 250, 800, 1000)] == [
+        0.5,
+        0.5,
+        0.75,
+        1.34,
+        1.5,
+    ]
+
+
+def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(monkeypatch):
+    from closeknit import training
+    from closeknit.protocol import Job
+
+    def keys() -> list[str]:
+        rows = np.arange(800), np.arange(800, 1000)
+        plain, auto = ({"objective": {"name": name}} for name in ("cross_entropy", "auto"))
+        return [Job.key_of(RunConfig.from_dict(tables), 6, "texts", *rows) for tables in (plain, auto)]
+
+    plain, auto = keys()
+    monkeypatch.setattr(training, "EPOCHS_OF_1000", 9)
+    assert keys()[0] == plain and keys()[1] != auto
 
 
 def test_epochs_stay_open_only_where_a_rule_settles_them():

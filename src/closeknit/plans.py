@@ -108,7 +108,11 @@ class Planner:
         tag = self.tags[name] if self.study.search else []
         if self.mode == "paper":  # what is chosen depends on all the folds
             tag = [*tag, self.study.folds, list(self.study.seeds)]
-        return Job.key_of(config, self.loaded.prints[cell.data], cell.train, cell.test, name, *tag)
+        return self._key(config, cell, name, *tag)
+
+    def _key(self, config: RunConfig, cell: Cell, *more: object) -> str:
+        classes = len(self.loaded.texts[cell.data].classes)
+        return Job.key_of(config, classes, self.loaded.prints[cell.data], cell.train, cell.test, *more)
 
     def plans(self, cells: Sequence[Cell], done: Mapping[str, Result]) -> Iterator[Plan]:
         groups = dict.fromkeys((cell.data, cell.size) for cell in cells)
@@ -170,7 +174,7 @@ class Planner:
 
     def _job(self, cell: Cell, name: str, config: RunConfig, **more: Any) -> Job:
         config = self._seeded(config, cell)
-        key = Job.key_of(config, self.loaded.prints[cell.data], cell.train, cell.test, name, "trial")
+        key = self._key(config, cell, name, "trial")
         labels = tuple(self.loaded.texts[cell.data].classes)
         return Job(
             cell.data,

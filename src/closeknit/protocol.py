@@ -70,9 +70,15 @@ class Job:
     vectors: bool = False  # keep the vectors of test rows before and after
 
     @staticmethod
-    def key_of(config: RunConfig, fingerprint: str, train: Rows, test: Rows, *more: object) -> str:
-        """What identifies a run: its whole configuration, and its rows by the data's fingerprint and their numbers."""
-        content = [config.to_dict(), fingerprint, train.tolist(), test.tolist(), *more]
+    def key_of(
+        config: RunConfig, classes: int, fingerprint: str, train: Rows, test: Rows, *more: object
+    ) -> str:
+        """What identifies a run: its whole configuration, and its rows by the data's fingerprint and their numbers.
+
+        What the configuration leaves open counts as what it comes to, so that a new rule makes a new run.
+        """
+        settled = dataclasses.replace(config, train=config.train.settled(len(train), classes))
+        content = [settled.to_dict(), fingerprint, train.tolist(), test.tolist(), *more]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 

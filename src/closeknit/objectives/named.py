@@ -391,7 +391,7 @@ def auto(
     labels: Sequence[str] | None = None,
     contrast: float = 0.5,
     temperature: float = 0.2,
-    consistency: float = 1.0,
+    consistency: float = 4.0,
     label_smoothing: float = 0.0,
     class_weights: Sequence[float] | None = None,
 ) -> Joint:
