@@ -2,6 +2,8 @@
 
 python benchmarks/recipe.py [--data messages] [--repeats 3] [--out FOLDER]: seconds, by turns; recipe-time-DATA-DEVICE.md
 CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec …] [--shots 8] [--draws 4] [--only auto …] [--encoder …]
+    [--vary "objective.consistency=1" "train.lr_scale=0.5; train.epochs=12"]
+python benchmarks/recipe.py --table FILE.jsonl: the table of kept runs
 
 With --parts variants of the recipe are trained on 1,000 rows of many data sets, or with --shots on so many of each class, and
 tested on up to 1,500 others, the same for all variants. This is where the recipe was chosen; whether it holds is asked by
@@ -15,6 +17,8 @@ import argparse
 import platform
 import sys
 import time
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +40,7 @@ Tables = dict[str, dict[str, Any]]
 
 
 def joint(
-    contrast: float = 0.0, consistency: float = 0.0, copies: int = 1, temperature: float = 0.3
+    contrast: float = 0.0, consistency: float = 0.0, copies: int = 1, temperature: float = 0.2
 ) -> dict[str, Any]:
     terms: list[dict[str, Any]] = [{"objective": "CrossEntropy", "weight": 1.0}]
     if contrast:
@@ -46,8 +50,9 @@ def joint(
     return {"name": "joint", "copies": copies, "terms": terms}
 
 
-def variants() -> dict[str, Tables]:
-    mean, small = {"pooling": "mean"}, {"epochs": 0, "batch_size": 0}
+def variants(changes: list[str]) -> dict[str, Tables]:
+    """Cross-entropy with six settings, the steps to the recipe, and the recipe as it is and with these changes."""
+    mean, small = {"pooling": "mean"}, {"epochs": 0, "batch_size": 0, "lr_scale": 0}
     found: dict[str, Tables] = {
         f"cross_entropy, {rate:g}, {epochs} epochs": {
             "objective": {"name": "cross_entropy"},
@@ -63,52 +68,13 @@ def variants() -> dict[str, Tables]:
         "and contrast": joint(0.5),
         "two passes": joint(copies=2),
         "two passes, contrast": joint(0.5, copies=2),
-        "two passes, consistency": joint(0.0, 1.0, 2),
+        "two passes, consistency": joint(0.0, 4.0, 2),
     }
     for name, objective in steps.items():
         found[name] = {"encoder": mean, "objective": objective, "train": small}
-    auto: dict[str, Tables] = {"auto": {}}
-    for rate in (1e-4, 1.5e-4, 2e-4):
-        for epochs in (6, 8, 10):
-            auto[f"auto, {rate:g}, {epochs} epochs"] = {"train": {"lr": rate, "epochs": epochs}}
-    auto |= {
-        "auto, batches of 16": {"train": {"batch_size": 16}},
-        "auto, batches of 64, 2e-4": {"train": {"lr": 2e-4, "batch_size": 64}},
-        "auto, first token": {"encoder": {"pooling": "first"}},
-        "auto, dropout 0.2": {"encoder": {"dropout": 0.2}},
-        "auto, temperature 0.1": {"objective": {"temperature": 0.1}},
-        "auto, temperature 0.2": {"objective": {"temperature": 0.2}},
-        "auto, contrast 1": {"objective": {"contrast": 1.0}},
-        "auto, consistency 4": {"objective": {"consistency": 4.0}},
-    }
-    found |= named_auto(auto)
-    return found
-
-
-def variants_of_few() -> dict[str, Tables]:
-    """Of what may be worth changing where there are a few rows of each class."""
-    auto: dict[str, Tables] = {"auto": {}}
-    for rate in (3e-5, 5e-5, 2e-4):
-        auto[f"auto, {rate:g}"] = {"train": {"lr": rate}}
-    for temperature in (0.1, 0.2):
-        auto[f"auto, temperature {temperature:g}"] = {"objective": {"temperature": temperature}}
-    for epochs in (10, 30):
-        auto[f"auto, {epochs} epochs"] = {"train": {"epochs": epochs}}
-    auto |= {
-        "auto, 5e-5, 30 epochs": {"train": {"lr": 5e-5, "epochs": 30}},
-        "auto, contrast 1, temperature 0.1": {"objective": {"contrast": 1.0, "temperature": 0.1}},
-        "auto, contrast 0": {"objective": {"contrast": 0.0}},
-        "auto, batches of 16": {"train": {"batch_size": 16}},
-    }
-    return {
-        "cross_entropy, 1e-4, 20 epochs": {"train": {"lr": 1e-4, "epochs": 20}},
-        **named_auto(auto),
-    }
-
-
-def named_auto(auto: dict[str, Tables]) -> dict[str, Tables]:
-    found = {}
-    for name, tables in auto.items():
+    for change in ["", *changes]:
+        tables = tomllib.loads(change.replace(";", "\n"))
+        name = f"auto, {change}" if change else "auto"
         found[name] = {**tables, "objective": {"name": "auto", **tables.get("objective", {})}}
     return found
 
@@ -151,9 +117,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="variants whose names begin so")
+    parser.add_argument("--vary", nargs="+", default=[], help="settings to try the recipe with, as in TOML")
+    parser.add_argument("--table", type=Path)
     parser.add_argument("--encoder")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
+    if options.table:
+        print(table(read_lines(options.table)))
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.parts:
         name = (options.data or ["messages"])[0]
@@ -164,7 +135,7 @@ def main() -> None:
         return
     made = {
         name: tables
-        for name, tables in (variants_of_few() if options.shots else variants()).items()
+        for name, tables in variants(options.vary).items()
         if not options.only or any(name.startswith(begin) for begin in options.only)
     }
     stem = f"recipe-{options.shots}" if options.shots else "recipe"
@@ -184,13 +155,14 @@ def main() -> None:
                 runner.submit(waiting.pop(0))
             outcome = runner.next()
             job, finished = of[outcome.key], finished + 1
-            record = {"key": job.key, "data": name, "variant": job.objective, "draw": job.fold, "steps": outcome.steps,
-                      "seconds": round(outcome.seconds, 3), "error": outcome.error, **outcome.scores}  # fmt: skip
+            record = {"key": job.key, "shots": options.shots, "data": name, "variant": job.objective, "draw": job.fold,
+                      "steps": outcome.steps, "seconds": round(outcome.seconds, 3), "error": outcome.error,
+                      **outcome.scores}  # fmt: skip
             append_line(path, record)
             done[job.key] = record
         runner.close()
         print(f"{name}: {len(wanted)} runs", file=sys.stderr, flush=True)
-    text = table([record for record in done.values() if record["error"] is None], options.shots)
+    text = table(list(done.values())) + f"\n{machine()}\n"
     (options.out / f"{stem}.md").write_text(text, encoding="utf-8")
     print(text)
 
@@ -247,38 +219,47 @@ def machine() -> str:
     return f"{device}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + "."
 
 
-def table(records: list[dict[str, Any]], shots: int) -> str:
-    scores: dict[str, dict[str, list[float]]] = {}
+def table(records: Iterable[dict[str, Any]]) -> str:
+    """How far each variant is from the recipe on the same draws, for each number of rows."""
+    blocks: dict[int, dict[tuple[str, str, int], dict[str, Any]]] = {}
     for record in records:
-        scores.setdefault(record["variant"], {}).setdefault(record["data"], []).append(
-            100 * record["weighted_f1"]
-        )
-    sets = [
-        data
-        for data in dict.fromkeys(record["data"] for record in records)
-        if all(data in own for own in scores.values())
-    ]
-    means = {name: [float(np.mean(own[data])) for data in sets] for name, own in scores.items()}
-    tuned = [
-        max(own[i] for name, own in means.items() if name.startswith("cross_entropy"))
-        for i in range(len(sets))
-    ]
-    given = f"{shots} rows a class" if shots else f"{ROWS:,} rows"
+        if record["error"] is None:
+            cell = record["data"], record["variant"], record["draw"]
+            blocks.setdefault(record.get("shots", 0), {})[cell] = record
+    return "\n".join(_block(shots, runs) for shots, runs in sorted(blocks.items()))
+
+
+def _block(shots: int, runs: dict[tuple[str, str, int], dict[str, Any]]) -> str:
+    found: dict[tuple[str, str], list[float]] = {}  # (data, variant) -> points from the recipe, a draw each
+    levels: dict[str, list[float]] = {}
+    for (data, variant, draw), record in runs.items():
+        reference = runs.get((data, "auto", draw))
+        if reference is None:
+            continue
+        score, base = 100 * record["weighted_f1"], 100 * reference["weighted_f1"]
+        if variant == "auto":
+            levels.setdefault(data, []).append(base)
+        else:
+            found.setdefault((data, variant), []).append(score - base)
     lines = [
-        f"# What the parts of `auto` are worth: weighted F1 with {given} to learn from",
+        f"# {shots} rows a class" if shots else f"# {ROWS:,} rows",
         "",
-        "Means over draws of the rows. The last column is the gain over the best of the cross-entropy rows for each data set,",
-        "chosen on these very test rows, which flatters cross-entropy.",
+        "Weighted F1 of `auto`, and how many points each variant is from it on the same draws; behind the stroke their number.",
+        "The mean is over data sets, with its standard error.",
         "",
-        "| | " + " | ".join(sets) + " | mean | gain |",
-        "|---|" + "---|" * (len(sets) + 2),
+        "| | " + " | ".join(levels) + " | mean |",
+        "|---|" + "---|" * (len(levels) + 1),
     ]
-    for name, own in means.items():
-        gain = f"{np.mean(own) - np.mean(tuned):+.2f}"
-        lines.append(
-            f"| {name} | " + " | ".join(f"{v:.2f}" for v in own) + f" | {np.mean(own):.2f} | {gain} |"
-        )
-    return "\n".join([*lines, "", machine(), ""])
+    cells = [f"{np.mean(own):.2f} / {len(own)}" for own in levels.values()]
+    whole = float(np.mean([np.mean(own) for own in levels.values()])) if levels else float("nan")
+    lines.append(f"| auto | {' | '.join(cells)} | {whole:.2f} |")
+    for variant in dict.fromkeys(variant for _, variant in found):
+        own = {data: found[data, variant] for data in levels if (data, variant) in found}
+        cells = [f"{np.mean(own[data]):+.2f} / {len(own[data])}" if data in own else "" for data in levels]
+        means = [float(np.mean(gaps)) for gaps in own.values()]
+        error = f" ± {np.std(means, ddof=1) / len(means) ** 0.5:.2f}" if len(means) > 1 else ""
+        lines.append(f"| {variant} | {' | '.join(cells)} | {np.mean(means):+.2f}{error} |")
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
