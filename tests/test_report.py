@@ -73,7 +73,7 @@ def test_a_loss_that_may_be_chance_is_called_so():
     rows = [row("base", f, v) for f, v in enumerate((0.8, 0.9, 0.85))]
     rows += [row("new", f, v) for f, v in enumerate((0.85, 0.8, 0.84))]
     words = in_words(summarise(rows, "base")[1], "base")
-    assert "loses" in words
+    assert "loses 2.00 points of weighted F1 against base" in words
     assert "could well be chance" in words
 
 

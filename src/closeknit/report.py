@@ -192,13 +192,18 @@ def over_sets(lines: Sequence[Line]) -> list[Overall]:
 
 def overall_in_words(one: Overall, baseline: str) -> str:
     """What holds over data sets, in one plain sentence."""
-    verb = "gains" if one.gain.mean >= 0 else "loses"
+    verb, over = _direction(one.gain)
+    several = " after correction for several objectives" if one.p_holm > one.gain.p_value else ""
     sure = "more than chance would explain" if one.p_holm < 0.05 else "which could well be chance"
     return (
         f"Over {one.sets} data sets of size {one.group}, {one.objective} {verb} {abs(100 * one.gain.mean):.2f} points "
-        f"over {baseline} on average (95 % interval {100 * one.gain.low:+.2f} to {100 * one.gain.high:+.2f}), {sure}: "
-        f"p = {one.p_holm:.2g}, by Wilcoxon's signed ranks {one.p_signed_rank:.2g}."
+        f"{over} {baseline} on average (95 % interval {100 * one.gain.low:+.2f} to {100 * one.gain.high:+.2f}), {sure}: "
+        f"p = {one.p_holm:.2g}{several}; by Wilcoxon's signed ranks, uncorrected, {one.p_signed_rank:.2g}."
     )
+
+
+def _direction(gain: Difference) -> tuple[str, str]:
+    return ("gains", "over") if gain.mean >= 0 else ("loses", "against")
 
 
 def standings(lines: Sequence[Line]) -> dict[str, tuple[int, int, int]]:
@@ -300,7 +305,7 @@ def in_words(line: Line, baseline: str) -> str:
             if line.objective == baseline
             else f"{line.objective} has no paired runs yet."
         )
-    direction = "gains" if line.gain.mean >= 0 else "loses"
+    direction, over = _direction(line.gain)
     runs = f"{line.pairs} paired runs"
     corrected = line.gain.p_value if line.p_holm is None else line.p_holm
     p = "p < 0.001" if corrected < 0.001 else f"p = {corrected:.2g}"
@@ -313,7 +318,7 @@ def in_words(line: Line, baseline: str) -> str:
     else:
         verdict = f"with {runs} this could well be chance, {p}"
     return (
-        f"{line.objective} {direction} {abs(100 * line.gain.mean):.2f} points of weighted F1 over {baseline} on "
+        f"{line.objective} {direction} {abs(100 * line.gain.mean):.2f} points of weighted F1 {over} {baseline} on "
         f"{line.data} ({line.size:,} rows); {verdict}."
     )
 
