@@ -119,24 +119,21 @@ def test_open_epochs_and_batches_follow_the_number_of_rows(rows, more, classes):
     assert two <= few.epochs <= 1.5 * (two + 1)
 
 
-@given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000))
-def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows(rows, more):
-    few, many = (TrainConfig(lr_scale=0).settled(n, 3).lr_scale for n in (rows, rows + more))
+@given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000), classes=st.integers(2, 300))
+def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows_and_of_classes(rows, more, classes):
+    few, many = (TrainConfig(lr_scale=0).settled(n, classes).lr_scale for n in (rows, rows + more))
     assert 0.5 <= few <= many <= 1.5
-    assert TrainConfig(lr_scale=0.7).settled(rows, 3).lr_scale == 0.7
+    assert TrainConfig(lr_scale=0).settled(rows, 2).lr_scale <= few
+    assert TrainConfig(lr_scale=0.7).settled(rows, classes).lr_scale == 0.7
 
 
 def test_open_epochs_at_the_sizes_that_were_measured():
     found = [TrainConfig(epochs=0, batch_size=0).settled(rows, 6) for rows in (16, 96, 800, 1000, 10_000)]
     assert [(one.epochs, one.batch_size) for one in found] == [(30, 16), (15, 16), (6, 32), (6, 32), (3, 32)]
     assert [TrainConfig(epochs=0).settled(800, classes).epochs for classes in (2, 8, 20, 77)] == [6, 6, 9, 9]
-    assert [TrainConfig(lr_scale=0).settled(rows, 6).lr_scale for rows in (16, 100, 250, 800, 1000)] == [
-        0.5,
-        0.5,
-        0.75,
-        1.34,
-        1.5,
-    ]
+    sizes = [(16, 2), (128, 2), (48, 6), (96, 12), (384, 6), (800, 2), (800, 77), (1000, 2)]
+    scales = [TrainConfig(lr_scale=0).settled(rows, classes).lr_scale for rows, classes in sizes]
+    assert scales == [0.5, 0.54, 0.87, 1.0, 0.93, 1.34, 1.34, 1.5]
 
 
 def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(monkeypatch):

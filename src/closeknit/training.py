@@ -35,9 +35,8 @@ DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one se
 
 EPOCHS_OF_1000 = 6  # rows of a few classes, where epochs are left open; fewer rows have more
 FEW_CLASSES = 8  # more need more epochs, with the root of their number, half as many again at the most
-LR_SCALE_OF_1000 = (
-    1.5  # rows and more, where it is left open; falls with the root of their number to a third of it
-)
+LR_SCALE_OF_1000 = 1.5  # rows and more, where it is left open; falls with the root of their number
+LR_SCALE_OF_TWO = 0.5  # classes: what it falls to; rises with the root of their number to 1
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one (P,) that is applied
@@ -55,7 +54,7 @@ class TrainConfig:
     epochs: int = 10  # passes over the rows; 0: by the number of rows and classes, 3 to 30
     batch_size: int = 64  # rows of an update; 0: by the number of rows, 16 or 32
     lr: float | None = None  # encoder; None: 5e-5 at 768 dimensions, more for narrower ones; TextCNN 1e-3
-    lr_scale: float = 1.0  # times the rate where lr is None; 0: by the number of rows, 0.5 to 1.5
+    lr_scale: float = 1.0  # times the rate where lr is None; 0: by the number of rows and classes, 0.5 to 1.5
     head_lr: float | None = None  # heads; None: 10 times lr, TextCNN: lr
     objective_lr: float | None = None  # what an objective owns; None: as head_lr
     weight_decay: float = 0.01
@@ -129,8 +128,8 @@ class TrainConfig:
             many = min(1.5, max(1.0, (classes / FEW_CLASSES) ** 0.5))
             epochs = int(min(30.0, max(3.0, EPOCHS_OF_1000 * (1000 / rows) ** 0.4 * many)))
         batch_size = self.batch_size or (16 if rows < 256 else 32)
-        share = min(1.0, max(1 / 3, (rows / 1000) ** 0.5))
-        scale = self.lr_scale or round(LR_SCALE_OF_1000 * share, 2)
+        least = min(1.0, LR_SCALE_OF_TWO * (classes / 2) ** 0.5)
+        scale = self.lr_scale or round(max(least, LR_SCALE_OF_1000 * min(1.0, rows / 1000) ** 0.5), 2)
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size, lr_scale=scale)
 
     def require_settled(self) -> None:
