@@ -95,15 +95,20 @@ def reader(source: tuple[str, str], clones: Path) -> Read:
     place = clones / repository.replace("/", "+")
     if not place.exists():
         address = f"https://github.com/{repository}"
-        subprocess.run(["git", "clone", "--filter=blob:none", "--bare", address, str(place)], check=True)
+        git("clone", "--filter=blob:none", "--bare", address, str(place))
 
     def read(path: str) -> str:
-        shown = subprocess.run(
-            ["git", "-C", str(place), "show", f"{commit}:{path}"], check=True, capture_output=True
-        )
-        return shown.stdout.decode("utf-8", errors="replace").replace("\r\n", "\n")
+        shown = git("-C", str(place), "show", f"{commit}:{path}")
+        return shown.decode("utf-8", errors="replace").replace("\r\n", "\n")
 
     return read
+
+
+def git(*words: str) -> bytes:
+    done = subprocess.run(["git", *words], capture_output=True)
+    if done.returncode:
+        sys.exit(f"git {' '.join(words)} failed:\n{done.stderr.decode(errors='replace').strip()}")
+    return done.stdout
 
 
 def main() -> None:
