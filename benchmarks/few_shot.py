@@ -139,7 +139,10 @@ def main() -> None:
                     if (name, shots, seed, side) in done:
                         continue
                     if not warm:  # what is loaded once is nobody's time
-                        few = drawn(train, 2, 0)
+                        two = [
+                            i for i, label in enumerate(train.required_labels) if label in train.classes[:2]
+                        ]
+                        few = drawn(train.select(two), 2, 0)
                         for other in sides.values():
                             other(few, few, 0)
                         warm = True
