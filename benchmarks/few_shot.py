@@ -123,7 +123,8 @@ def main() -> None:
         return
     peer = f"SetFit, {options.iterations} iterations"
     sides: dict[str, Side] = {"Closeknit": closeknit(encoder), peer: theirs}
-    out = options.out or Path(__file__).parent / "results" / f"few_shot-{'cuda' if gpu else 'cpu'}.md"
+    stem = f"few_shot-{Path(encoder).name}" if options.encoder else "few_shot"  # runs of another are others
+    out = options.out or Path(__file__).parent / "results" / f"{stem}-{'cuda' if gpu else 'cpu'}.md"
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = out.with_suffix(".jsonl")
     known = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
@@ -139,10 +140,8 @@ def main() -> None:
                     if (name, shots, seed, side) in done:
                         continue
                     if not warm:  # what is loaded once is nobody's time
-                        two = [
-                            i for i, label in enumerate(train.required_labels) if label in train.classes[:2]
-                        ]
-                        few = drawn(train.select(two), 2, 0)
+                        two = np.isin(train.required_labels, train.classes[:2])
+                        few = drawn(train.select(np.flatnonzero(two)), 2, 0)
                         for other in sides.values():
                             other(few, few, 0)
                         warm = True

@@ -28,6 +28,7 @@ from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warm
 from closeknit import catalogue
 from closeknit.encoder import default_encoder
 from closeknit.metrics import classification_scores
+from closeknit.model import label_numbers
 from closeknit.protocol import append_line, read_lines
 
 LENGTH, ITERATIONS, PAIRS, RATE = 128, 20, 16, 2e-5
@@ -106,16 +107,12 @@ def main() -> None:
                 continue
             embed.load_state_dict(start)
             rows, test = examples.select(job.train), examples.select(job.test)
-            labels = np.asarray(rows.required_labels)
+            labels = label_numbers(rows, list(job.labels))
             begun = time.perf_counter()
             steps = train(embed, rows.texts, labels, job.fold)
             head = LogisticRegression(max_iter=1000).fit(embed.vectors(rows.texts), labels)
             took = time.perf_counter() - begun
-            number = {label: i for i, label in enumerate(job.labels)}
-            said, meant = (
-                np.array([number[label] for label in given])
-                for given in (head.predict(embed.vectors(test.texts)), test.required_labels)
-            )
+            said, meant = head.predict(embed.vectors(test.texts)), label_numbers(test, list(job.labels))
             scores = classification_scores(meant, said, list(job.labels))
             scores.pop("per_class")
             record = {"key": job.key, "shots": options.shots, "data": name, "variant": job.objective, "draw": job.fold,

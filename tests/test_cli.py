@@ -272,7 +272,8 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
     done = closeknit(*words)
     assert "| weighted F1 | S: small (36) | average |" in done.stdout
     assert re.search(
-        r"supcon (gains .* over|loses .* against) cross_entropy on small \(36 rows\)", done.stdout
+        r"supcon (gains|loses) [\d.]+ points of weighted F1 (over|against) cross_entropy on small \(36 rows\)",
+        done.stdout,
     )
     assert "4/4  small 36 rows  supcon  seed 2  fold 2: weighted F1" in done.stderr
     for name in ("results.jsonl", "table.csv", "table.md", "report.html", "study.json"):

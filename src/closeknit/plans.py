@@ -95,6 +95,7 @@ class Planner:
 
     def __init__(self, study: Study, loaded: Loaded) -> None:
         self.study, self.loaded = study, loaded
+        self.labels = {data: tuple(examples.classes) for data, examples in loaded.texts.items()}
         chosen = dataclasses.asdict(study.search) if study.search else None
         self.mode = study.selection if study.search else "fixed"
         self.tags: dict[str, list[Any]] = {
@@ -111,8 +112,8 @@ class Planner:
         return self._key(config, cell, name, *tag)
 
     def _key(self, config: RunConfig, cell: Cell, *more: object) -> str:
-        classes = len(self.loaded.texts[cell.data].classes)
-        return Job.key_of(config, classes, self.loaded.prints[cell.data], cell.train, cell.test, *more)
+        classes, fingerprint = len(self.labels[cell.data]), self.loaded.prints[cell.data]
+        return Job.key_of(config, classes, fingerprint, cell.train, cell.test, *more)
 
     def plans(self, cells: Sequence[Cell], done: Mapping[str, Result]) -> Iterator[Plan]:
         groups = dict.fromkeys((cell.data, cell.size) for cell in cells)
@@ -175,7 +176,6 @@ class Planner:
     def _job(self, cell: Cell, name: str, config: RunConfig, **more: Any) -> Job:
         config = self._seeded(config, cell)
         key = self._key(config, cell, name, "trial")
-        labels = tuple(self.loaded.texts[cell.data].classes)
         return Job(
             cell.data,
             cell.size,
@@ -184,7 +184,7 @@ class Planner:
             cell.fold,
             cell.train,
             cell.test,
-            labels,
+            self.labels[cell.data],
             config,
             key,
             **more,
