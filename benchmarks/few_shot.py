@@ -1,6 +1,7 @@
 """Learning from a few rows of each class: time and score beside SetFit, same encoder and rows.
 
-CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages …] [--shots 8] [--seeds 0] [--encoder FOLDER] [--out FILE]
+CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages …] [--shots 8] [--seeds 0] [--encoder FOLDER]
+    [--only closeknit] [--out FILE]
 
 Needs `pip install setfit`. SetFit tunes the encoder on pairs of rows, --iterations times two for every row (20 in its paper),
 then fits a logistic regression. Closeknit's objective `auto` trains encoder and classifier at once. Both use the bundled
@@ -21,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -113,16 +115,22 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--encoder")
+    parser.add_argument(
+        "--only", choices=("closeknit", "setfit"), help="train this side; the other's runs are kept"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     encoder = options.encoder or default_encoder()
-    try:
-        theirs = setfit(encoder, options.iterations)
-    except ImportError as error:
-        print(f"few_shot.py skipped: SetFit cannot be imported ({error}); pip install setfit")
-        return
     peer = f"SetFit, {options.iterations} iterations"
-    sides: dict[str, Side] = {"Closeknit": closeknit(encoder), peer: theirs}
+    sides: dict[str, Side] = {}
+    if options.only != "setfit":
+        sides["Closeknit"] = closeknit(encoder)
+    if options.only != "closeknit":
+        try:
+            sides[peer] = setfit(encoder, options.iterations)
+        except ImportError as error:
+            print(f"few_shot.py skipped: SetFit cannot be imported ({error}); pip install setfit")
+            return
     stem = f"few_shot-{Path(encoder).name}" if options.encoder else "few_shot"  # runs of another are others
     out = options.out or Path(__file__).parent / "results" / f"{stem}-{'cuda' if gpu else 'cpu'}.md"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -155,6 +163,11 @@ def main() -> None:
                     print(record, file=sys.stderr, flush=True)
     out.write_text(table(list(done.values()), peer, encoder, gpu), encoding="utf-8")
     print(out.read_text())
+
+
+def spread(values: list[float]) -> str:
+    """The standard error of their mean, in points."""
+    return f" ± {100 * statistics.stdev(values) / len(values) ** 0.5:.1f}" if len(values) > 1 else ""
 
 
 def table(records: list[dict[str, Any]], peer: str, encoder: str, gpu: bool) -> str:
@@ -192,13 +205,14 @@ def table(records: list[dict[str, Any]], peer: str, encoder: str, gpu: bool) -> 
         "",
         "Mean difference of accuracy over data sets, in points: "
         + "; ".join(
-            f"{shots} rows a class {100 * statistics.mean(values):+.1f} ({len(values)} data sets)"
+            f"{shots} rows a class {100 * statistics.mean(values):+.1f}{spread(values)} ({len(values)} data sets)"
             for shots, values in sorted(gains.items())
         )
         + ".",
     ]
     device = torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
-    shown = versions() | {name: version(name) for name in ("setfit", "sentence-transformers")}
+    others = [name for name in ("setfit", "sentence_transformers") if find_spec(name)]
+    shown = versions() | {name: version(name) for name in others}
     made = ", ".join(f"{name} {number}" for name, number in shown.items())
     named = "all-MiniLM-L6-v2" if encoder == default_encoder() else Path(encoder).name
     threads = f", {torch.get_num_threads()} threads" if not gpu else ""
