@@ -157,7 +157,7 @@ def test_runs_side_by_side_are_what_they_are_alone(tiny, small):
         return [
             Job("small", 36, name, seed, fold, rows[rows % 3 != fold], rows[rows % 3 == fold],
                 tuple(examples.classes), config(tiny, name, seed=seed, lr=1e-2), f"{name}-{seed}-{fold}", details=True)
-            for seed in (2, 3) for name in ("cross_entropy", "triple_entropy") for fold in range(3)
+            for seed in (2, 3) for name in ("cross_entropy", "triple_entropy", "auto") for fold in range(3)
         ]  # fmt: skip
 
     found = []

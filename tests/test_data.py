@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit import catalogue, data
-from closeknit.data import Columns, from_python, read_file, read_folder
+from closeknit.data import Columns, Examples, from_python, read_file, read_folder, spoken, telling_names
 from closeknit.errors import DataError
 
 ROWS = [("a card", "lost"), ('says "no", twice', "refund"), ("two\nlines", "lost"), ("ünïcode 猫", "refund")]
@@ -157,6 +157,44 @@ def test_a_subset_keeps_proportions_to_within_a_row(labels, seed, draw):
 def test_few_shot_takes_n_of_each_class(labels, seed):
     rows = data.few_shot(labels, 3, seed)
     assert Counter(labels[i] for i in rows) == dict.fromkeys(set(labels), 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Refund_not_showing_up", "refund not showing up"),
+        ("GetWeather", "get weather"),
+        ("Sci/Tech", "sci tech"),
+        ("not-hate", "not hate"),
+        ("very  negative ", "very negative"),
+        ("ABBR", "abbr"),
+        ("Größe.Preis", "größe preis"),
+    ],
+)
+def test_class_names_are_said_as_words(name, words):
+    assert spoken(name) == words
+
+
+def test_names_that_say_nothing_are_left_out():
+    assert (
+        telling_names(["0", "1"]) == telling_names(["LABEL_0", "LABEL_1"]) == telling_names(["a", "☀"]) == []
+    )
+    assert telling_names(["bad", "good", "grade 1", "grade 2", "7"]) == ["bad", "good"]
+
+
+@given(st.lists(st.text(max_size=6), unique=True, max_size=8))
+def test_names_that_tell_are_words_of_one_class_alone(classes):
+    found = telling_names(classes)
+    letters = ["".join(filter(str.isalpha, spoken(name))) for name in found]
+    assert len(set(letters)) == len(letters) and all(len(own) > 1 for own in letters)
+    assert [name for name in classes if name in found] == found
+
+
+def test_a_row_for_each_class_name_comes_after_the_rows():
+    rows = Examples(["great film", "so dull"], labels=["very_good", "bad"], name="films")
+    more = rows.with_names(["bad", "very_good", "bad"])
+    assert more.texts == ["great film", "so dull", "bad", "very good", "bad"]
+    assert more.labels == ["very_good", "bad", "bad", "very_good", "bad"] and more.name == "films"
 
 
 def test_other_seeds_give_other_rows():

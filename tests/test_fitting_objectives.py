@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from closeknit.config import RunConfig
-from closeknit.data import from_python
+from closeknit.data import Examples, from_python
 from closeknit.errors import ConfigError
-from closeknit.fitting import Fit
+from closeknit.fitting import Fit, Lane, Stock
 from closeknit.model import Model
 from closeknit.objectives import OBJECTIVES
 from conftest import losses_of as run
@@ -44,6 +44,10 @@ def config(tiny, objective, options, kind="bert", **train) -> RunConfig:
     )  # fmt: skip
 
 
+def rows_of(tokens) -> list[np.ndarray]:
+    return np.split(tokens.ids, tokens.offsets[1:-1])
+
+
 @pytest.mark.parametrize(("objective", "options"), CASES, ids=IDS)
 def test_every_objective_learns_saves_and_loads(tiny, small, tmp_path, objective, options):
     examples = from_python(*small)
@@ -68,6 +72,46 @@ def test_every_objective_resumes_to_the_same_bits(tiny, small, tmp_path, objecti
     a, b = whole.training.learners.state_dict(), second.training.learners.state_dict()
     assert a.keys() == b.keys()
     assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_class_names_are_learnt_as_texts_of_their_class(tiny, small):
+    texts, labels = small
+    options = config(tiny, "cross_entropy", {}, validation=0.0, class_names=2)
+    fit = Fit(from_python(texts, labels), options, labels=[*sorted(set(labels)), "zebra"])
+    classes = sorted(set(labels))
+    assert fit.rows == len(texts) and len(fit.y) == len(texts) + 2 * len(
+        classes
+    )  # none for a class without rows
+    assert fit.y[-6:].tolist() == [0, 1, 2, 0, 1, 2] and fit.per_epoch == -(-len(fit.y) // 12)
+    said = fit.model.tokens(Examples([name.lower() for name in classes]))
+    assert [row.tolist() for row in rows_of(fit.tokens)[-3:]] == [row.tolist() for row in rows_of(said)]
+
+
+def test_class_names_are_not_learnt_where_they_say_nothing_or_do_not_fit(tiny, small):
+    texts, labels = small
+    numbers = {label: str(i) for i, label in enumerate(sorted(set(labels)))}
+    options = config(tiny, "auto", {}, validation=0.0)
+    assert options.train.class_names == 3
+    assert len(Fit(from_python(texts, [numbers[label] for label in labels]), options).y) == len(texts)
+    assert len(Fit(from_python(list(zip(texts, texts, strict=True)), labels), options).y) == len(texts)
+
+
+def test_the_validation_part_has_no_class_names(tiny, small):
+    fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, class_names=1))
+    assert fit.validation is not None
+    assert len(fit.y) + len(fit.validation[1]) == len(small[0]) + len(set(small[1]))
+
+
+def test_a_lane_learns_what_a_run_alone_does(tiny, small):
+    """With rows of the stock in another order, a held-out part and the names of classes."""
+    examples = from_python(*small)
+    rows = np.arange(len(examples))[::-2].copy()
+    options = config(tiny, "auto", {}, epochs=2)
+    alone, lane = Fit(examples.select(rows), options), Lane(Stock(examples))
+    expected = run(alone)
+    for _ in range(2):  # the second in the memory of the first
+        lane.rows = rows
+        assert run(Fit(examples.select(rows), options, stock=lane.stock, lane=lane)) == expected
 
 
 def test_clld_encodes_every_text_twice_and_learns_its_distances(tiny, small):

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ T = TypeVar("T")
 Rows = npt.NDArray[np.int64]
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 PARTS = ("train", "validation", "test", "all")
+_SEAMS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_/#|.:+-]+")  # between the words of a class's name
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class Examples:
             self.name,
             take(self.scores),
         )
+
+    def with_names(self, names: Sequence[str]) -> Examples:
+        """With a row more for each of these class names: the name, as one would say it, as a text of its class."""
+        texts, labels = [*self.texts, *map(spoken, names)], [*self.required_labels, *names]
+        return Examples(texts, labels=labels, name=self.name)
 
     @property
     def classes(self) -> list[str]:
@@ -396,6 +403,18 @@ def check_classes(examples: Examples, *, at_least: int = 1, what: str = "trainin
         raise DataError(
             f"{examples.name}: {what} needs at least {at_least} rows of each class; too few of {shown}{more}"
         )
+
+
+def spoken(name: str) -> str:
+    """A class's name as one would say it: `Refund_not_showing_up` is "refund not showing up", `GetWeather` "get weather"."""
+    return " ".join(_SEAMS.sub(" ", name).split()).lower()
+
+
+def telling_names(classes: Sequence[str]) -> list[str]:
+    """The classes whose names say something: two letters at the least, and others than those of any other class."""
+    letters = {name: "".join(c for c in spoken(name) if c.isalpha()) for name in classes}
+    counts = Counter(letters.values())
+    return [name for name in classes if len(letters[name]) > 1 and counts[letters[name]] == 1]
 
 
 def folds(

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .config import EncoderConfig, RunConfig
-from .data import Examples, Rows, check_classes, split
+from .data import Examples, Rows, check_classes, split, telling_names
 from .encoder import Encoder
 from .errors import ConfigError
 from .evaluation import outputs
@@ -65,7 +66,7 @@ class Fit:
         if validation is None and options.validation > 0:
             kept, held_out = split(examples.required_labels, options.validation, options.seed)
             examples, validation = examples.select(kept), examples.select(held_out)
-            if lane is not None and lane.rows is not None:
+            if lane is not None:
                 lane.rows = lane.rows[kept]
         if validation is None and (options.patience or options.evaluate_every):
             raise ConfigError(
@@ -75,6 +76,13 @@ class Fit:
         names = list(labels) if labels is not None else examples.classes
         options = options.settled(len(examples), len(names))
         self.config = config = dataclasses.replace(config, train=options)
+        self.rows = len(examples)
+        if options.class_names and examples.pairs is None:
+            present = set(examples.classes)
+            said = [name for name in telling_names(names) if name in present] * options.class_names
+            examples = examples.with_names(said)
+            if lane is not None:
+                lane.add_names(said)
         if config.encoder.name == "textcnn":
             stock = lane = None  # it has the words of its training rows only
         self.model, self.objective = new_model(examples, names, config, self.world, stock)
@@ -87,7 +95,6 @@ class Fit:
         else:
             targets = labels_of(self.y, self.world.device, self.objective.copies)
             self.training = self._new_training(self._batches(targets))
-        self.rows = len(examples)
         self.validation = None
         if validation is not None:
             self.validation = self.model.tokens(validation), label_numbers(validation, names)
@@ -224,6 +231,7 @@ class Stock:
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
+        self.texts = examples if examples.pairs else examples.with_names(examples.classes)
         self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
         self._tokenisers: dict[tuple[str | None, int], RememberingTokeniser] = {}
         self._on_device: dict[Any, Any] = {}
@@ -237,7 +245,7 @@ class Stock:
                 encoder, tokeniser = config.load(bare=True)
             self._encoders = {(kind, drawn): encoder.to(world.device)}
             if tokens not in self._tokenisers:
-                self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.examples)
+                self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.texts)
         encoder = self._encoders[kind, drawn]
         if encoder.pooling != config.pooling:  # of the same weights
             encoder = Encoder(encoder.trunk, config.pooling, encoder.name)
@@ -250,7 +258,7 @@ class Stock:
         where = (config.name, config.max_length), tuple(labels), device
         if where not in self._on_device:
             number = {label: i for i, label in enumerate(labels)}
-            numbers = torch.tensor([number.get(label, -1) for label in self.examples.required_labels])
+            numbers = torch.tensor([number.get(label, -1) for label in self.texts.required_labels])
             shelf = Shelf(self._tokenisers[config.name, config.max_length].tokens, device)
             self._on_device = {where: (shelf, numbers.to(device))}
             if device.type == "cuda":
@@ -267,8 +275,14 @@ class Lane:
 
     def __init__(self, stock: Stock) -> None:
         self.stock = stock
-        self.rows: Rows | None = None
+        self.rows: Rows = np.arange(len(stock.examples))
         self.trainings: dict[object, Training] = {}
+
+    def add_names(self, names: Sequence[str]) -> None:
+        """Let the next run learn from the names of these classes too."""
+        first, classes = len(self.stock.examples), self.stock.examples.classes
+        rows = [first + classes.index(name) for name in names]
+        self.rows = np.concatenate([self.rows, np.array(rows, dtype=np.int64)])
 
     def make_room(self, device: torch.device) -> None:
         """Forget the oldest trainings where they are many, or memory is not plenty."""

@@ -70,6 +70,7 @@ class TrainConfig:
     patience: int | None = (
         None  # stop after so many evaluations without gain; 0: never; None: as the objective says
     )
+    class_names: int = 0  # times an epoch shows the name of each class as one of its texts
     positives: int | None = (
         None  # rows of a class that meet in a batch; None: 2 where the objective needs them
     )
@@ -95,6 +96,7 @@ class TrainConfig:
             "seed",
             "checkpoint_seconds",
             "chunk_size",
+            "class_names",
         ):
             if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must not be negative")

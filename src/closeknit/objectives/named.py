@@ -434,5 +434,8 @@ OBJECTIVES: dict[str, Build] = {
 
 # Settings of a run that come with an objective where none are given.
 RECIPES: dict[str, dict[str, dict[str, Any]]] = {
-    "auto": {"encoder": {"pooling": "mean"}, "train": {"epochs": 0, "batch_size": 0, "lr_scale": 0.0}},
+    "auto": {
+        "encoder": {"pooling": "mean"},
+        "train": {"epochs": 0, "batch_size": 0, "lr_scale": 0.0, "class_names": 3},
+    },
 }
