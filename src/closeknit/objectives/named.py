@@ -396,7 +396,7 @@ def auto(
     class_weights: Sequence[float] | None = None,
 ) -> Joint:
     """The recipe to start with: cross-entropy, supervised contrast and consistency, every text encoded twice.
-    Where none are given it has settings of its own: pooling by the mean, small batches, epochs and rate by rows and classes.
+    Where none are given it has settings of its own: mean pooling, class names as texts, batches, epochs and rate by rows.
 
     contrast: weight of the supervised contrast on the pooled vectors beside the cross-entropy's 1; 0 to 1
     temperature: sharpness of the contrast; 0.1 to 0.5
