@@ -100,6 +100,8 @@ def jobs(
             }
             config = RunConfig.from_dict(own)
             key = f"{name}/{variant}/{draw}" + (f"/{shots}" if shots else "")
+            if encoder:  # runs of another are others
+                key = f"{Path(encoder).name}/{key}"
             labels = tuple(examples.classes)
             found.append(
                 Job(name, len(train), variant, 2 + 14 * draw, draw, train, test, labels, config, key)

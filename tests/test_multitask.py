@@ -576,6 +576,7 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["shared.dropout=1.5"], "shared.dropout is 1.5"),
         (["train.chunk_size=8"], "use train.accumulate"),
         (["train.positives=2"], "train.positives is for one task"),
+        (["train.class_names=3"], "train.class_names is for one task"),
         (["encoder.frozen=true", "pretrain.data=snli"], "contradict each other"),
         (["pretrain.negatives=x"], "needs pretrain.positives"),
         (["sheduel.name=x"], "unknown table"),

@@ -135,12 +135,14 @@ class TrainConfig:
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size, lr_scale=scale)
 
     def require_settled(self) -> None:
-        """Refuse what was left open, where no rule says what it should be."""
+        """Refuse what was left open, where no rule says what it should be, and what only a classifier of one task has."""
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
         if not self.lr_scale > 0:
             raise ConfigError(f"train.lr_scale is {self.lr_scale}; it must be above 0")
+        if self.class_names:
+            raise ConfigError("train.class_names is for one task with classes; leave it out here")
 
 
 class Training:
