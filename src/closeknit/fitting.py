@@ -76,13 +76,13 @@ class Fit:
         names = list(labels) if labels is not None else examples.classes
         options = options.settled(len(examples), len(names))
         self.config = config = dataclasses.replace(config, train=options)
-        self.rows = len(examples)
+        self.rows, self.names = len(examples), list[str]()  # the classes whose names are learnt as texts
         if options.class_names and examples.pairs is None:
             present = set(examples.classes)
-            said = [name for name in telling_names(names) if name in present] * options.class_names
-            examples = examples.with_names(said)
+            self.names = [name for name in telling_names(names) if name in present]
+            examples = examples.with_names(self.names * options.class_names)
             if lane is not None:
-                lane.add_names(said)
+                lane.add_names(self.names * options.class_names)
         if config.encoder.name == "textcnn":
             stock = lane = None  # it has the words of its training rows only
         self.model, self.objective = new_model(examples, names, config, self.world, stock)

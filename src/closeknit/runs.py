@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from . import catalogue
 from .checkpoint import lock_folder, no_space_explained, read_json, write_json
 from .config import RunConfig, differences
-from .data import DataSet, Examples, Fingerprint, split
+from .data import DataSet, Examples, Fingerprint, split, spoken
 from .embedding import EmbeddingFit, check_data
 from .embedding_scores import ScoredPairs
 from .errors import ConfigError, DataError, ModelError, Stopped
@@ -76,6 +76,9 @@ def train_in_folder(
         fit = Fit(parts.train, config, validation=parts.validation, folder=states, resume=resume, world=world)
         if parts.test is not None:
             fit.model.check(parts.test)
+        if fit.names and world.main:
+            some = ", ".join(spoken(name) for name in fit.names[:3]) + (", …" if len(fit.names) > 3 else "")
+            say(f"class names are learnt as texts too: {some} (train.class_names={config.train.class_names})")
         return fit
 
     def score(fit: Fit) -> None:
