@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
@@ -176,6 +177,40 @@ def test_runs_side_by_side_are_what_they_are_alone(tiny, small):
         for outcomes in found:
             assert outcomes[job.key].error is None
             assert outcomes[job.key].details["history"] == alone.loop.history
+
+
+def test_a_run_pads_as_if_it_were_alone_after_one_with_longer_texts(tiny, small, monkeypatch):
+    """A lane keeps what the first run has captured, but not its widths: dropout draws by places in the padded batch."""
+    from closeknit import graphs
+
+    monkeypatch.setattr(graphs, "CAPTURE", 0)  # as many widths as there are
+    texts, labels = small
+    long = [" ".join([text] * (1 + i % 4)) for i, text in enumerate(texts)]
+    examples = from_python([*texts, *long], [*labels, *labels])
+    settings = config(tiny, encoder={"max_length": 64})
+    short, both = np.arange(len(texts)), np.arange(2 * len(texts))
+    job = Job(
+        "mixed",
+        36,
+        "cross_entropy",
+        2,
+        0,
+        both,
+        short[:6],
+        tuple(examples.classes),
+        settings,
+        "",
+        details=True,
+    )
+    expected = {}
+    for name, rows in (("both", both), ("short", short)):
+        alone = Fit(examples.select(rows), settings, labels=job.labels)
+        run(alone)
+        expected[name] = alone.loop.history
+    runner = Here({"mixed": examples}, 1, 1)
+    for name, rows in (("both", both), ("short", short), ("both", both)):
+        runner.submit(dataclasses.replace(job, train=rows, key=name))
+        assert runner.next().details["history"] == expected[name]
 
 
 @pytest.mark.parametrize("method", ["simcse", "mirror", "multiple_negatives"])

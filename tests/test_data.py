@@ -180,13 +180,16 @@ def test_names_that_say_nothing_are_left_out():
         telling_names(["0", "1"]) == telling_names(["LABEL_0", "LABEL_1"]) == telling_names(["a", "☀"]) == []
     )
     assert telling_names(["bad", "good", "grade 1", "grade 2", "7"]) == ["bad", "good"]
+    assert telling_names(["1 star", "2 stars", "3 stars"]) == []
+    assert telling_names(["好", "坏", "w2"]) == ["好", "坏"]
+    assert telling_names(["covid19", "flu"]) == ["covid19", "flu"]
 
 
 @given(st.lists(st.text(max_size=6), unique=True, max_size=8))
 def test_names_that_tell_are_words_of_one_class_alone(classes):
     found = telling_names(classes)
     letters = ["".join(filter(str.isalpha, spoken(name))) for name in found]
-    assert len(set(letters)) == len(letters) and all(len(own) > 1 for own in letters)
+    assert len(set(letters)) == len(letters) and all(len(own) > 1 or own > "z" for own in letters)
     assert [name for name in classes if name in found] == found
 
 
@@ -195,6 +198,8 @@ def test_a_row_for_each_class_name_comes_after_the_rows():
     more = rows.with_names(["bad", "very_good", "bad"])
     assert more.texts == ["great film", "so dull", "bad", "very good", "bad"]
     assert more.labels == ["very_good", "bad", "bad", "very_good", "bad"] and more.name == "films"
+    with pytest.raises(ValueError, match="no row for a name"):
+        from_python([("great", "film")], ["good"]).with_names(["good"])
 
 
 def test_other_seeds_give_other_rows():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.encoder import load_encoder
-from closeknit.fitting import Fit
-from closeknit.graphs import BASE, CAPTURE, GRAIN, choose_widths
+from closeknit.fitting import Fit, Lane, Stock
+from closeknit.graphs import BASE, CAPTURE, GRAIN, choose_widths, task_widths
 from closeknit.lean import Lean
 from closeknit.plain import PlainTrunk, kept, thinned
 
@@ -153,6 +153,20 @@ def test_widths_have_room_for_every_batch_and_cost_no_more_than_one_or_all(found
 
     every = sorted({-(-one // GRAIN) * GRAIN for one in (*found, widest)})
     assert cost(widths) <= min(cost(every), cost(every[-1:])) * (1 + 1e-9)
+
+
+def test_widths_are_those_of_a_run_alone_where_it_shares_a_shelf(tiny):
+    """Whatever other texts lie there: dropout draws by the places of a padded batch."""
+    texts = [" ".join(["card"] * (1 + i % 9)) for i in range(40)] + ["card " * 60]
+    examples = Examples(texts, labels=["ab"[i % 2] for i in range(41)])
+    tables = {"encoder": {"name": tiny(), "max_length": 64}, "train": {"epochs": 40, "batch_size": 4}}
+    rows, stock = np.arange(40)[::-1].copy(), Stock(examples)
+    config, lane = RunConfig.from_dict(tables), Lane(stock)
+    lane.rows = rows
+    alone = Fit(examples.select(rows), config)
+    shared = Fit(examples.select(rows), config, stock=stock, lane=lane)
+    widths = [task_widths(fit.training.tasks[0], 40) for fit in (alone, shared)]
+    assert widths[0] == widths[1] and widths[0][-1] == 16
 
 
 def test_long_runs_get_more_widths_than_short_ones():

@@ -56,6 +56,8 @@ class Examples:
 
     def with_names(self, names: Sequence[str]) -> Examples:
         """With a row more for each of these class names: the name, as one would say it, as a text of its class."""
+        if self.pairs is not None:
+            raise ValueError("pairs of texts have no row for a name")
         texts, labels = [*self.texts, *map(spoken, names)], [*self.required_labels, *names]
         return Examples(texts, labels=labels, name=self.name)
 
@@ -411,10 +413,21 @@ def spoken(name: str) -> str:
 
 
 def telling_names(classes: Sequence[str]) -> list[str]:
-    """The classes whose names say something: two letters at the least, and others than those of any other class."""
+    """The classes whose names say something: a word at the least, and others than those of any other class.
+
+    Two letters are a word, and so is one that is not ASCII. Where some names differ by digits and marks alone, as `2 stars`
+    and `3 stars` do, those with digits are numbers.
+    """
     letters = {name: "".join(c for c in spoken(name) if c.isalpha()) for name in classes}
     counts = Counter(letters.values())
-    return [name for name in classes if len(letters[name]) > 1 and counts[letters[name]] == 1]
+    numbered = any(own and number > 1 for own, number in counts.items())
+
+    def tells(name: str) -> bool:
+        own = letters[name]
+        word = len(own) > 1 or (own > "" and not own.isascii())
+        return word and counts[own] == 1 and not (numbered and any(c.isdigit() for c in name))
+
+    return [name for name in classes if tells(name)]
 
 
 def folds(

@@ -231,7 +231,7 @@ class Stock:
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
-        self.texts = examples if examples.pairs else examples.with_names(examples.classes)
+        self.texts = examples.with_names(examples.classes) if examples.pairs is None else examples
         self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
         self._tokenisers: dict[tuple[str | None, int], RememberingTokeniser] = {}
         self._on_device: dict[Any, Any] = {}

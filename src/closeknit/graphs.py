@@ -50,11 +50,16 @@ class Graphs:
         self.training, self.tell = training, tell
         self.stream = torch.cuda.Stream(training.world.device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.widths = {task.name: task_widths(task, training.config.epochs) for task in training.tasks}
+        self.choose_widths()
         self.seen: set[Shape] = set()  # that ran kernel by kernel
         self.warm = False  # whether any did: what is loaded once is there then
         self.captured: dict[Shape, Captured] = {}
         self.broken = False
+
+    def choose_widths(self) -> None:
+        """Those of the run that begins: dropout draws by places in the padded batch, so they may not be another run's."""
+        epochs = self.training.config.epochs
+        self.widths = {task.name: task_widths(task, epochs) for task in self.training.tasks}
 
     def update(self, turn: Sequence[Task], drawn: Sequence[Drawn]) -> Numbers:
         """One update with the next batch of each task; dropout is seeded already."""

@@ -171,8 +171,8 @@ class Shelved:
 
     @property
     def widest(self) -> int:
-        """The longest text of all that lie on the device."""
-        return int(self.shelf.tokens.lengths.max())
+        """The longest text of this run's own, of all its views."""
+        return int(self.lengths.max())
 
     def draw(self, number: int, part: int = 0, parts: int = 1) -> Drawn:
         _, rows, share, filler = self.deal(number, part, parts)

@@ -513,6 +513,8 @@ class Training:
             self.optimizer.state.clear()
         if self.lean is not None:
             self.lean.stale = True
+        if self.graphs is not None:
+            self.graphs.choose_widths()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """(tensors, facts): the weights, the optimizer's moments and where the run stands."""
