@@ -1,7 +1,7 @@
 """Learning from a few rows of each class: time and score beside SetFit, same encoder and rows.
 
 CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages …] [--shots 8] [--seeds 0] [--encoder FOLDER]
-    [--only closeknit] [--out FILE]
+    [--only closeknit] [--class-names 0] [--out FILE]
 
 Needs `pip install setfit`. SetFit tunes the encoder on pairs of rows, --iterations times two for every row (20 in its paper),
 then fits a logistic regression. Closeknit's objective `auto` trains encoder and classifier at once. Both use the bundled
@@ -42,12 +42,14 @@ LENGTH, TESTED = 128, 1000
 Side = Callable[[Examples, Examples, int], tuple[float, float, float]]
 
 
-def closeknit(encoder: str) -> Side:
+def closeknit(encoder: str, class_names: int | None) -> Side:
+    own = {} if class_names is None else {"class_names": class_names}
+
     def run(train: Examples, test: Examples, seed: int) -> tuple[float, float, float]:
         settings = {
             "encoder": {"name": encoder, "max_length": LENGTH},
             "objective": {"name": "auto"},
-            "train": {"seed": seed, "precision": "fp32"},
+            "train": {"seed": seed, "precision": "fp32", **own},
         }
         begun, used = time.perf_counter(), time.process_time()
         model = fit_model(train, RunConfig.from_dict(settings))
@@ -118,13 +120,16 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=("closeknit", "setfit"), help="train this side; the other's runs are kept"
     )
+    parser.add_argument("--class-names", type=int, help="of auto, where another number is to be tried")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     encoder = options.encoder or default_encoder()
     peer = f"SetFit, {options.iterations} iterations"
     sides: dict[str, Side] = {}
     if options.only != "setfit":
-        sides["Closeknit"] = closeknit(encoder)
+        names = options.class_names
+        side = "Closeknit" if names is None else f"Closeknit, class_names = {names}"  # kept, not in the table
+        sides[side] = closeknit(encoder, names)
     if options.only != "closeknit":
         try:
             sides[peer] = setfit(encoder, options.iterations)
