@@ -424,7 +424,7 @@ def telling_names(classes: Sequence[str]) -> list[str]:
 
     def tells(name: str) -> bool:
         own = letters[name]
-        word = len(own) > 1 or (own > "" and not own.isascii())
+        word = len(own) > 1 or not own.isascii()
         return word and counts[own] == 1 and not (numbered and any(c.isdigit() for c in name))
 
     return [name for name in classes if tells(name)]
