@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from closeknit.data import from_python
-from closeknit.errors import ConfigError
+from closeknit.errors import ConfigError, DataError
 from closeknit.plans import Loaded, Planner, cells_of
 from closeknit.search import SearchConfig
 from closeknit.study import Source, Study, read_study, with_options
@@ -75,6 +75,20 @@ def test_the_command_line_goes_before_the_file(file):
     assert study.search.trials == 9 and study.search.method == "random"
     assert study.objectives["wide"].train.epochs == 1
     assert study.objectives["wide"].encoder.name == "textcnn"
+
+
+def test_the_command_line_can_take_some_of_the_files_objectives(file):
+    study = read_study(file(TOML), {"objectives": ["cross_entropy"]}, {})
+    assert list(study.objectives) == ["cross_entropy"] and study.spaces == {}
+    other = read_study(file(TOML), {"objectives": ["cross_entropy", "supcon", "wide"]}, {})
+    assert other.objectives["supcon"].train.epochs == 3 and "gamma" in other.space("wide")
+    with pytest.raises(ConfigError, match="did you mean wide"):
+        read_study(
+            file(TOML.replace("spaces.wide", "spaces.wid")), {"objectives": ["cross_entropy", "wide"]}, {}
+        )
+    left_over = TOML.replace('baseline = "cross_entropy"', 'objectives = ["cross_entropy"]')
+    with pytest.raises(ConfigError, match=r"\[objectives\.wide\] is not among"):
+        read_study(file(left_over), {}, {})
 
 
 @pytest.mark.parametrize(
@@ -258,6 +272,24 @@ def test_classes_can_be_chosen(tmp_path):
         Source(str(path), classes=9).load(config)
 
 
+def test_parts_of_a_data_set_can_be_taken_together(tmp_path, file):
+    for part, rows in (("train", 6), ("test", 4)):
+        own = "".join(f"{part}{i},{'ab'[i % 2]}\n" for i in range(rows))
+        (tmp_path / f"{part}.csv").write_text("text,label\n" + own)
+    (tmp_path / "validation.csv").write_text("text,text2,label\none,two,a\n")
+    study = file(f'[study]\ndata = [{{source = "{tmp_path}", name = "both", parts = ["train", "test"]}}]')
+    (source,) = read_study(study, {}, {}).data
+    config = next(iter(study_of().objectives.values()))
+    name, both = source.load(config)
+    assert name == both.name == "both" and both.labels == list("ababababab")
+    assert both.texts == [f"train{i}" for i in range(6)] + [f"test{i}" for i in range(4)]
+    assert len(Source(str(tmp_path)).load(config)[1]) == 6  # the training part alone
+    with pytest.raises(DataError, match="has no part tset, only"):
+        Source(str(tmp_path), parts=("train", "tset")).load(config)
+    with pytest.raises(DataError, match="not all of train, validation have pairs"):
+        Source(str(tmp_path), parts=("train", "validation")).load(config)
+
+
 def test_rare_classes_are_told_of_and_kept():
     examples = from_python([f"t{i}" for i in range(30)], ["a"] * 15 + ["b"] * 14 + ["c"], name="rare")
     said = []
@@ -274,9 +306,14 @@ def test_the_study_files_of_the_results_can_be_read(path):
 
     made = runpy.run_path(str(path.parent / "fresh.py"))["SETS"]
     study = read_study(path, {}, {})
-    known = {"fresh": {*made}, "encoder": {*made, *CATALOGUE}}.get(path.stem, {*CATALOGUE})
+    both = {*made, *CATALOGUE}
+    known = {"fresh": {*made}, "encoder": both, "uneven": both}.get(path.stem, {*CATALOGUE})
     assert {source.source for source in study.data} <= known
     assert study.reference == "cross_entropy"
-    searched = [study.space(name) for name in study.objectives if study.search and name != "auto"]
+    searched = [
+        study.space(name)
+        for name, config in study.objectives.items()
+        if study.search and config.objective.name != "auto"
+    ]
     assert all(space == searched[0] for space in searched)  # an equal budget for every objective
     assert f"({path.name})" in (path.parent / "README.md").read_text(encoding="utf-8")

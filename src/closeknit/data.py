@@ -93,6 +93,21 @@ class DataSet:
                 return self.parts[part]
         raise DataError(f"{self.name} has no train part, only {', '.join(self.parts)}")
 
+    def together(self, names: Sequence[str]) -> Examples:
+        """The rows of some parts, one after the other."""
+        for name in names:
+            if name not in self.parts:
+                raise DataError(f"{self.name} has no part {name}, only {', '.join(self.parts)}")
+        chosen = [self.parts[name] for name in dict.fromkeys(names)]
+
+        def join(column: str) -> list[Any] | None:
+            found = [getattr(part, column) for part in chosen]
+            if any((own is None) != (found[0] is None) for own in found):
+                raise DataError(f"{self.name}: not all of {', '.join(names)} have {column}")
+            return None if found[0] is None else [value for own in found for value in own]
+
+        return Examples(join("texts") or [], join("pairs"), join("labels"), self.name, join("scores"))
+
 
 @dataclass(frozen=True)
 class Columns:

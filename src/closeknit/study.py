@@ -29,10 +29,12 @@ class Source:
     name: str = ""  # in tables; by default the data set's own
     labels: tuple[str, ...] = ()  # only rows of these classes
     classes: int = 0  # only so many classes, drawn at random; fewer are always among more
+    parts: tuple[str, ...] = ()  # the parts to take together; by default the one to train on
 
     def load(self, config: RunConfig) -> tuple[str, Examples]:
         found = catalogue.load(self.source, config.data)
-        examples = dataclasses.replace(found.training, name=self.name or found.name)
+        examples = found.together(self.parts) if self.parts else found.training
+        examples = dataclasses.replace(examples, name=self.name or found.name)
         chosen = list(self.labels)
         if self.classes:
             order = np.random.default_rng(0).permutation(examples.classes)
@@ -176,11 +178,17 @@ def read_study(
     for option in changes.get("objective", {}):
         if option == "name" or not any(option in objective_options(_kind(name, variants)) for name in names):
             raise ConfigError(f"--set objective.{option}: none of {', '.join(names)} has this option")
-    for name in variants:
-        if name not in names:
-            raise ConfigError(f"[objectives.{name}] is not among the objectives{did_you_mean(name, names)}")
     search_table = dict(tables.get("search", {}))
     spaces = search_table.pop("spaces", {})
+    if given.get("objectives"):  # some of the file's, or others; what it says of the rest is not meant now
+        known_here = {*variants, *tables.get("study", {}).get("objectives", ())}
+        spaces = {name: own for name, own in spaces.items() if name in names or name not in known_here}
+    else:
+        for name in variants:
+            if name not in names:
+                raise ConfigError(
+                    f"[objectives.{name}] is not among the objectives{did_you_mean(name, names)}"
+                )
     settings = {**search_table, **(given.get("search") or {})}
     for key, kind, word in (
         ("folds", int, "a whole number"),
@@ -253,9 +261,14 @@ def _source(value: Any) -> Source:
     for key in value:
         if key not in fields:
             raise ConfigError(f"unknown setting study.data.{key}{did_you_mean(key, fields)}")
-    if not isinstance(value.get("classes", 0), int) or not isinstance(value.get("labels", []), list):
-        raise ConfigError(f"study.data has {value!r}; classes is a whole number, labels a list of names")
-    return Source(**{**value, "labels": tuple(value.get("labels", ()))})
+    lists = {key: value.get(key, []) for key in ("labels", "parts")}
+    if not isinstance(value.get("classes", 0), int) or not all(
+        isinstance(own, list) for own in lists.values()
+    ):
+        raise ConfigError(
+            f"study.data has {value!r}; classes is a whole number, labels and parts are lists of names"
+        )
+    return Source(**{**value, **{key: tuple(own) for key, own in lists.items()}})
 
 
 def _search_config(settings: Mapping[str, Any]) -> SearchConfig:
