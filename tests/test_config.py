@@ -158,5 +158,6 @@ def test_epochs_stay_open_only_where_a_rule_settles_them():
         EmbeddingConfig.from_dict({"train": {"epochs": 0}})
     with pytest.raises(ConfigError, match=r"train\.batch_size is 0; it must be at least 1"):
         MultiTaskConfig.from_dict({"tasks": {"a": {"data": "x.csv"}}, "train": {"batch_size": 0}})
-    with pytest.raises(ConfigError, match=r"train\.class_names is for one task with classes"):
-        EmbeddingConfig.from_dict({"train": {"class_names": 3}})
+    for name in ("class_names", "positives"):
+        with pytest.raises(ConfigError, match=rf"train\.{name} is for one task with classes"):
+            EmbeddingConfig.from_dict({"train": {name: 3}})

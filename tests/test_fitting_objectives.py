@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -111,6 +113,18 @@ def test_a_lane_learns_what_a_run_alone_does(tiny, small):
     for _ in range(2):  # the second in the memory of the first
         lane.rows = rows
         assert run(Fit(examples.select(rows), options, stock=lane.stock, lane=lane)) == expected
+
+
+def test_texts_stay_where_captured_updates_read_them(tiny, small):
+    """Also when a run that cuts texts elsewhere came in between."""
+    examples, options = from_python(*small), config(tiny, "cross_entropy", {}, epochs=1)
+    other = dataclasses.replace(options, encoder=dataclasses.replace(options.encoder, max_length=8))
+    lane, shelves = Lane(Stock(examples)), []
+    for own in (options, other, options):
+        lane.rows = np.arange(len(examples))
+        fit = Fit(examples, own, stock=lane.stock, lane=lane)
+        shelves.append(fit.training.tasks[0].batch.shelf)
+    assert shelves[0] is shelves[2] is not shelves[1]
 
 
 def test_clld_encodes_every_text_twice_and_learns_its_distances(tiny, small):

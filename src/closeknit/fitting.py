@@ -234,7 +234,7 @@ class Stock:
         self.texts = examples.with_names(examples.classes) if examples.pairs is None else examples
         self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
         self._tokenisers: dict[tuple[str | None, int], RememberingTokeniser] = {}
-        self._on_device: dict[Any, Any] = {}
+        self._on_device: dict[Any, tuple[Shelf, Tensor]] = {}  # all are kept: captured updates read them
 
     def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
         """The encoder as this seed would load it, to be copied before it learns, and a tokeniser that knows the texts."""
@@ -260,11 +260,10 @@ class Stock:
             number = {label: i for i, label in enumerate(labels)}
             numbers = torch.tensor([number.get(label, -1) for label in self.texts.required_labels])
             shelf = Shelf(self._tokenisers[config.name, config.max_length].tokens, device)
-            self._on_device = {where: (shelf, numbers.to(device))}
+            self._on_device[where] = shelf, numbers.to(device)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)  # other streams will read them
-        found: tuple[Shelf, Tensor] = self._on_device[where]
-        return found
+        return self._on_device[where]
 
 
 class Lane:

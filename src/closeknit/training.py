@@ -141,8 +141,9 @@ class TrainConfig:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
         if not self.lr_scale > 0:
             raise ConfigError(f"train.lr_scale is {self.lr_scale}; it must be above 0")
-        if self.class_names:
-            raise ConfigError("train.class_names is for one task with classes; leave it out here")
+        for name in ("class_names", "positives"):
+            if getattr(self, name):
+                raise ConfigError(f"train.{name} is for one task with classes; leave it out here")
 
 
 class Training:

@@ -171,10 +171,6 @@ class MultiTaskConfig:
         self.train.require_settled()
         if self.train.chunk_size:
             raise ConfigError("train.chunk_size is for contrastive batches; use train.accumulate")
-        if self.train.positives:
-            raise ConfigError(
-                "train.positives is for one task with classes; batches of tasks are drawn at random"
-            )
         if self.encoder.frozen and self.pretrain.data:
             raise ConfigError(
                 "encoder.frozen and [pretrain] contradict each other: one leaves the weights as they are"
