@@ -299,6 +299,7 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
         (("small.csv", "--seeds", "2,x"), "--seeds is 2,x"),
         (("small.csv", "--folds", "1"), "at least 2"),
         (("small.csv", "--search", "0"), "--search is 0"),
+        (("small.csv", "--search", "none", "--space", "paper"), "--search none goes with neither"),
         (("small.csv", "--search", "3", "--method", "tpee"), "did you mean tpe"),
         (("small.csv", "--search", "3", "--space", "papr"), "did you mean paper"),
         (("small.csv", "--search", "3", "--selection", "nestd"), "did you mean nested"),

@@ -77,6 +77,12 @@ def test_the_command_line_goes_before_the_file(file):
     assert study.objectives["wide"].encoder.name == "textcnn"
 
 
+def test_the_command_line_can_do_without_the_files_search(file):
+    study = read_study(file(TOML), {"search": {}}, {})
+    assert study.search is None and study.spaces == {}
+    assert list(study.objectives) == list(read_study(file(TOML), {}, {}).objectives)
+
+
 def test_the_command_line_can_take_some_of_the_files_objectives(file):
     study = read_study(file(TOML), {"objectives": ["cross_entropy"]}, {})
     assert list(study.objectives) == ["cross_entropy"] and study.spaces == {}

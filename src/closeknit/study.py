@@ -145,8 +145,8 @@ def read_study(
 ) -> Study:
     """A study from a TOML file, with what the command line gives on top.
 
-    `given` are settings of [study] and `search`; `changes` are tables of settings for all objectives, options of those
-    that have them (`objective`), and options of one by its name.
+    `given` are settings of [study] and `search` (empty: none, whatever the file says); `changes` are tables of settings for all
+    objectives, options of those that have them (`objective`), and options of one by its name.
     """
     tables: dict[str, Any] = read_toml(path) if path is not None else {}
     known = ("study", "objectives", "search", "data", "encoder", "train")
@@ -155,6 +155,8 @@ def read_study(
             raise ConfigError(f"{path}: unknown table [{table}]{did_you_mean(table, known)}")
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: {table} is not a table; write [{table}] and its settings below")
+    if given.get("search") == {}:
+        tables.pop("search", None)
     study = {**tables.get("study", {}), **{k: v for k, v in given.items() if v is not None and k != "search"}}
     for key in study:
         if key not in _STUDY_KEYS:

@@ -41,7 +41,10 @@ def compare(
     seeds: Annotated[str | None, typer.Option(help="Default 2,16,128,2048.")] = None,
     search: Annotated[
         str | None,
-        typer.Option(help="Search settings before each run: how many to try, or grid for all of the space."),
+        typer.Option(
+            help="Search settings before each run: how many to try, or grid for all of the space; none: as they are, "
+            "whatever --config says."
+        ),
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="How to search: tpe (default, extra search), halving, random or grid.")
@@ -97,12 +100,15 @@ def compare(
 
     asked: dict[str, Any] = {}
     if search is not None:
-        if search == "grid":
+        if search == "none":
+            if method is not None or space is not None:
+                raise ConfigError("--search none goes with neither --method nor --space")
+        elif search == "grid":
             asked["method"] = "grid"
         elif search.isdigit() and int(search) > 0:
             asked["trials"] = int(search)
         else:
-            raise ConfigError(f"--search is {search}; give a number of settings to try, or grid")
+            raise ConfigError(f"--search is {search}; give a number of settings to try, grid or none")
     asked |= {key: value for key, value in (("method", method), ("space", space)) if value is not None}
     given = {
         "data": list(data) if data else None,
@@ -111,7 +117,7 @@ def compare(
         "folds": folds,
         "seeds": _whole_numbers("--seeds", seeds),
         "selection": selection,
-        "search": asked or None,
+        "search": asked or ({} if search == "none" else None),
     }
     named = {"encoder.name": encoder, "train.epochs": epochs, "train.batch_size": batch_size, "train.lr": lr}
     changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
