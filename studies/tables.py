@@ -28,11 +28,13 @@ def tables(path: Path) -> str:
         own = [row for row in rows if row.encoder == encoder]
         runs = Counter((row.data, row.size, row.objective) for row in own)
         kept = [row for row in own if 2 * runs[row.data, row.size, row.objective] > row.folds]
-        based = {row.data for row in kept if row.objective == "cross_entropy"}
+        names = [row.objective for row in own]
+        reference = "cross_entropy" if "cross_entropy" in names else names[0]
+        based = {row.data for row in kept if row.objective == reference}
         kept = [row for row in kept if row.data in based]
         text = f"# {path.stem}: {encoder}\n\n"
         if kept:
-            text += markdown_report(summarise(kept, "cross_entropy"), "cross_entropy")
+            text += markdown_report(summarise(kept, reference), reference)
         short = [
             f"{data}, {size:,} rows, {objective}: {number} of {own[0].folds}"
             for (data, size, objective), number in runs.items()

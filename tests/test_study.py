@@ -313,9 +313,11 @@ def test_the_study_files_of_the_results_can_be_read(path):
     made = runpy.run_path(str(path.parent / "fresh.py"))["SETS"]
     study = read_study(path, {}, {})
     both = {*made, *CATALOGUE}
-    known = {"fresh": {*made}, "encoder": both, "uneven": both}.get(path.stem, {*CATALOGUE})
+    known = {"fresh": {*made}, **dict.fromkeys(("encoder", "uneven", "class_names"), both)}.get(
+        path.stem, {*CATALOGUE}
+    )
     assert {source.source for source in study.data} <= known
-    assert study.reference == "cross_entropy"
+    assert study.reference == {"class_names": "auto_without_names"}.get(path.stem, "cross_entropy")
     searched = [
         study.space(name)
         for name, config in study.objectives.items()
