@@ -96,6 +96,43 @@ def test_an_existing_folder_is_kept_unless_asked(workshop, closeknit, tiny):
     assert (workshop / "model" / "closeknit.json").read_bytes() == before
 
 
+def test_a_finished_run_of_the_recipe_is_known_again(tiny, small_csv, closeknit):
+    """Though what it left open was settled when it ran."""
+    same = (
+        "train",
+        small_csv,
+        "--encoder",
+        tiny(),
+        "--epochs",
+        "1",
+        "--set",
+        "encoder.max_length=16",
+        "--out",
+        "model",
+        "--resume",
+    )
+    first = closeknit(*same)
+    again = closeknit(*same)
+    assert "finished already" in again.stderr and again.stdout == first.stdout
+    changed = closeknit(*same, "--batch-size", "12", code=2).stderr
+    assert "train.batch_size was 0 and is 12" in changed
+
+
+def test_predicting_and_embedding_ask_for_no_labels(tiny, small_csv, tmp_path, closeknit):
+    named = small_csv.read_text().replace("text,label", "text,category", 1)
+    (tmp_path / "named.csv").write_text(named)
+    words = ("--encoder", tiny(), *FAST, "--set", "data.label=category", "--out", "model")
+    closeknit("train", "named.csv", *words)
+    (tmp_path / "new.csv").write_text("text,category,text2\nwhere is my parcel,,x\n")
+    (tmp_path / "NEW.TXT").write_text("where is my parcel\n")
+    told = [closeknit("predict", "model", "NEW.TXT").stdout]
+    told.append(closeknit("predict", "model", "new.csv", "--set", "data.text2=").stdout)
+    assert told[0] == told[1] and told[0].endswith("where is my parcel\n")
+    assert "--set data.text2=''" in closeknit("embed", tiny(), "new.csv", "--out", "v.npy", code=2).stderr
+    closeknit("embed", tiny(), "new.csv", "--set", "data.text2=", "--out", "v.npy")
+    assert np.load(tmp_path / "v.npy").shape == (1, 32)
+
+
 def test_resuming_with_other_data_is_refused(tiny, small_csv, tmp_path, closeknit):
     same = ("--encoder", tiny(), *FAST, "--out", "model")
     states = tmp_path / "model" / "checkpoints"

@@ -18,8 +18,8 @@ from closeknit import comparison, runners
 from closeknit.checkpoint import lock_folder
 from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
-from closeknit.errors import ConfigError, TrainingError
-from closeknit.protocol import append_line, mend, read_lines, read_results
+from closeknit.errors import ConfigError, DataError, TrainingError
+from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
 from closeknit.search import SearchConfig
 from closeknit.study import Source, Study
 from closeknit.training import NotFinite
@@ -176,9 +176,15 @@ def test_other_settings_in_the_same_folder_are_refused(study, tmp_path):
     }
     with pytest.raises(ConfigError, match="with other settings"):
         run_study(dataclasses.replace(made, objectives=changed), out, place=ONE, show=False)
-    comparison.check_study_folder(out, overwrite=True)
-    run_study(dataclasses.replace(made, objectives=changed), out, place=ONE, show=False)
+    run_study(dataclasses.replace(made, objectives=changed), out, place=ONE, show=False, overwrite=True)
     assert len(rows_of(out)) == 4
+    kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    missing = dataclasses.replace(made, data=(Source("not-there.csv"),))
+    with pytest.raises(DataError, match="does not exist"):
+        run_study(missing, out, place=ONE, show=False, overwrite=True)
+    with lock_folder(out / "lock", out), pytest.raises(ConfigError, match="another run is using"):
+        run_study(made, out, place=ONE, show=False, overwrite=True)
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == kept
 
 
 def test_a_folder_of_something_else_is_left_alone(study, tmp_path):
@@ -187,7 +193,7 @@ def test_a_folder_of_something_else_is_left_alone(study, tmp_path):
     with pytest.raises(ConfigError, match="is no study"):
         run_study(study(), tmp_path / "mine", show=False)
     with pytest.raises(ConfigError, match="is no study"):
-        comparison.check_study_folder(tmp_path / "mine", overwrite=True)
+        run_study(study(), tmp_path / "mine", show=False, overwrite=True)
     assert (tmp_path / "mine" / "letter.txt").exists()
 
 
@@ -220,6 +226,63 @@ def test_damaged_lines_are_passed_over(tmp_path):
     (tmp_path / "results.jsonl").write_text('nonsense\n[1]\n{"data": "x"}\n')
     assert read_results(tmp_path / "results.jsonl") == []
     assert read_results(tmp_path / "missing.jsonl") == []
+
+
+def test_rows_from_before_settings_were_kept_are_read(study, tmp_path):
+    run_study(study(seeds=(2,), names=("cross_entropy",)), tmp_path / "out", place=ONE, show=False)
+    path = tmp_path / "out" / "results.jsonl"
+    (first, second) = map(json.loads, path.read_text().splitlines())
+    assert first["settings"]["train"]["lr"] == 1e-3 and first["settings"]["encoder"]["max_length"] == 16
+    del first["settings"]
+    path.write_text("".join(json.dumps(line) + "\n" for line in (first, second)))
+    assert [result.settings == {} for result in read_results(path)] == [True, False]
+
+
+def test_a_batch_of_settings_that_are_all_given_up_does_not_end_a_study(study, tmp_path, monkeypatch):
+    class Falling:
+        """A runner in which every setting is worse than the one before."""
+
+        def __init__(self):
+            self.jobs = []
+
+        @property
+        def room(self):
+            return 1 - len(self.jobs)
+
+        def submit(self, job):
+            self.jobs.append(job)
+
+        def next(self):
+            job = self.jobs.pop()
+            score = 0.9 - 0.01 * job.facts.get("trial", 0)
+            scores = dict.fromkeys(("weighted_f1", "accuracy", "macro_f1"), score)
+            return Outcome(job.key, scores, encoder="none", details=None)
+
+        def close(self):
+            pass
+
+    monkeypatch.setattr(Place, "runner", lambda self, texts: Falling())
+    made = study(
+        seeds=(2,),
+        names=("cross_entropy",),
+        search=SearchConfig(trials=20),
+        spaces={"cross_entropy": {"train.lr": {"low": 1e-5, "high": 1e-2, "log": True}}},
+    )
+    assert len(run_study(made, tmp_path / "out", show=False)) == 2
+
+
+def test_folds_too_small_to_learn_or_search_in_are_told_before_the_first_run(study, tmp_path):
+    rare = tmp_path / "rare.csv"
+    rare.write_text("text,label\n" + "".join(f"text {i},common\n" for i in range(12)) + "one,rare\n")
+    made = dataclasses.replace(study(), data=(Source(str(rare)),))
+    with pytest.raises(DataError, match='all of the class "common", the others are too rare'):
+        run_study(made, tmp_path / "out", show=False)
+    few = tmp_path / "few.csv"
+    few.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(12)))
+    searching = study(search=SearchConfig(method="random", trials=2), sizes=(12,))
+    with pytest.raises(DataError, match="a search cuts each training fold into 5 parts"):
+        run_study(dataclasses.replace(searching, data=(Source(str(few)),)), tmp_path / "out", show=False)
+    assert not (tmp_path / "out").exists()
 
 
 # ---------------------------------------------------------------- search

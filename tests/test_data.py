@@ -76,6 +76,11 @@ def test_text1_and_text2_make_pairs_without_being_asked(tmp_path):
         ("x.jsonl", b'{"text": 7, "label": "b"}\n', ["not a string but int in row 1"]),
         ("x.jsonl", b'{"label": "b"}\n{"text": "a"}\n', ["not a string but NoneType in row 1"]),
         ("x.jsonl", b"[1, 2]\n", ["line 1", "expected an object"]),
+        (
+            "x.jsonl",
+            b'{"text": "a", "label": "b"}\n{"text": "c", "label": ["b"]}\n',
+            ["a list in row 2", "one class"],
+        ),
         ("x.parquet", b"nonsense", ["not a readable Parquet file"]),
         ("x.docx", b"nonsense", ["cannot read .docx"]),
     ],
@@ -88,6 +93,23 @@ def test_bad_files_are_explained(tmp_path, name, content, words):
         assert word in str(error.value)
 
 
+def test_columns_may_be_parted_by_semicolons_or_tabs(tmp_path):
+    for mark in ";\t":
+        (tmp_path / "x.csv").write_text(f'text{mark}label\n"yes, it is"{mark}a\nno, not{mark}b\n')
+        assert read_file(tmp_path / "x.csv").texts == ["yes, it is", "no, not"]
+
+
+def test_a_second_text_can_be_left_alone(tmp_path):
+    (tmp_path / "x.csv").write_text("text,text2,label\nwho,me,a\n")
+    assert read_file(tmp_path / "x.csv", Columns(text2="")).pairs is None
+
+
+def test_labels_are_not_looked_at_where_none_are_wanted(tmp_path):
+    (tmp_path / "x.csv").write_text("text,label\nwho,\nwhat,\n")
+    for columns in (Columns(), Columns(label="category")):
+        assert read_file(tmp_path / "x.csv", columns, target=None).labels is None
+
+
 def test_a_missing_file_is_told_with_what_is_near(tmp_path):
     (tmp_path / "reviews.csv").write_text("text,label\na,b\n")
     with pytest.raises(DataError, match=r"does not exist; did you mean reviews\.csv"):
@@ -96,6 +118,9 @@ def test_a_missing_file_is_told_with_what_is_near(tmp_path):
 
 def test_blank_rows_can_be_left_out(tmp_path):
     (tmp_path / "x.csv").write_text("text,label\nhello,a\n ,b\nbye,b\n")
+    (tmp_path / "blank.csv").write_text("text,label\n ,a\n ,b\n")
+    with pytest.raises(DataError, match="no row is left; all 2 are empty"):
+        read_file(tmp_path / "blank.csv", Columns(empty="drop"))
     examples = read_file(tmp_path / "x.csv", Columns(empty="drop"))
     assert (examples.texts, examples.labels) == (["hello", "bye"], ["a", "b"])
 

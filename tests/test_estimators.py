@@ -93,6 +93,15 @@ def test_a_loaded_classifier_has_the_parameters_it_was_made_with(tiny, small, tm
     assert TextClassifier.load(tmp_path / "model").get_params() == made.get_params()
 
 
+def test_a_loaded_recipe_keeps_what_was_asked_of_it(tiny, small, tmp_path):
+    asked = {"class_names": 0, "lr_scale": 1.0}  # which are the defaults of other objectives
+    made = TextClassifier(encoder=tiny(), max_length=16, epochs=1, train_options=asked).fit(*small)
+    made.save(tmp_path / "model")
+    again = clone(TextClassifier.load(tmp_path / "model"))
+    assert again.train_options == asked
+    assert np.array_equal(again.fit(*small).predict_proba(small[0]), made.predict_proba(small[0]))
+
+
 def test_a_validation_part_chooses_the_epoch(classifier, small):
     classifier.set_params(train_options={"patience": 2}, epochs=50)
     classifier.fit(*small, validation=(small[0][:9], small[1][:9]))
@@ -180,6 +189,7 @@ def test_texts_may_be_arrays_series_and_iterators(classifier, small):
         (["a", "b"], [("x",), ("y",)], "of the kind tuple"),
         ({"a", "b"}, ["x", "y"], "is a set"),
         (None, ["x", "y"], "0 texts"),
+        (["a", "b"], None, "there are no labels"),
     ],
 )
 def test_odd_input_is_refused(classifier, texts, labels, words):

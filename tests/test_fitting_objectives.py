@@ -171,6 +171,11 @@ def test_evaluations_can_come_more_often_than_epochs(tiny, small):
     fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=2))
     run(fit)
     assert len(fit.loop.history) == fit.steps // 2
+    fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=5))
+    losses = run(fit)
+    assert fit.steps % 5 and [record["epoch"] for record in fit.loop.history] == [5 / 3, 10 / 3, 4.0]
+    assert fit.loop.history[-1]["loss"] == pytest.approx(np.mean(losses[10:]))
+    assert all("weighted_f1" in record for record in fit.loop.history)
     with pytest.raises(ConfigError, match="need a validation part"):
         Fit(from_python(*small), config(tiny, "cross_entropy", {}, validation=0.0, evaluate_every=2))
 

@@ -126,6 +126,24 @@ def test_a_small_space_is_not_drawn_from_twice():
     assert len(tries) == 3
 
 
+@pytest.mark.parametrize("method", ["random", "halving", "tpe"])
+@pytest.mark.parametrize("values", [{"low": 1, "high": 3}, [1, 1, 2], {"low": 0.1, "high": 0.1001}])
+def test_a_search_ends_where_there_are_fewer_settings_than_asked_for(method, values):
+    config = SearchConfig(method=method, trials=20, splits=1)
+    _, tries = drained(search({"a": values}, config, 1, 2), hill)
+    drawn = [one.options["a"] for one in tries if one.options]
+    assert 2 <= len(set(drawn)) <= 3
+    if method != "tpe":  # which may ask again
+        assert len(set(drawn)) == len(drawn)
+
+
+def test_tpe_gives_up_all_of_a_batch_at_once():
+    config = SearchConfig(trials=20)
+    chosen, tries = drained(search(SPACE, config, 3, 2), lambda one: 0.9 - 0.01 * one.number)
+    assert chosen == {} and {one.number for one in tries} == set(range(20))
+    assert len(tries) < 60  # later ones were given up after their first split
+
+
 def test_tpe_names_the_extra_it_needs(monkeypatch):
     original = builtins.__import__
 

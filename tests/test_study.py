@@ -77,6 +77,11 @@ def test_the_command_line_goes_before_the_file(file):
     assert study.objectives["wide"].encoder.name == "textcnn"
 
 
+def test_the_command_line_goes_before_what_the_file_says_of_one_objective(file):
+    study = read_study(file(TOML), {}, {"train": {"lr": 1e-4}})
+    assert [config.train.lr for config in study.objectives.values()] == [1e-4, 1e-4]
+
+
 def test_the_command_line_can_do_without_the_files_search(file):
     study = read_study(file(TOML), {"search": {}}, {})
     assert study.search is None and study.spaces == {}
@@ -88,6 +93,11 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
     assert list(study.objectives) == ["cross_entropy"] and study.spaces == {}
     other = read_study(file(TOML), {"objectives": ["cross_entropy", "supcon", "wide"]}, {})
     assert other.objectives["supcon"].train.epochs == 3 and "gamma" in other.space("wide")
+    assert read_study(file(TOML), {"objectives": ["supcon", "wide"]}, {}).reference == "supcon"
+    with pytest.raises(ConfigError, match="unknown objective wyde; did you mean wide"):
+        read_study(file(TOML), {"objectives": ["wyde"]}, {})
+    with pytest.raises(ConfigError, match=r"study\.objectives is 5"):
+        read_study(file(TOML.replace("folds = 3", "folds = 3\nobjectives = 5")), {"objectives": ["wide"]}, {})
     with pytest.raises(ConfigError, match="did you mean wide"):
         read_study(
             file(TOML.replace("spaces.wide", "spaces.wid")), {"objectives": ["cross_entropy", "wide"]}, {}
@@ -126,6 +136,7 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
         (("gamma = [0.05", 'gamma = ["much"'), "objective.gamma"),
         (("gamma = [0.05", "gama = [0.05"), "objective.gama"),
         (("[study]", "[study"), "not valid TOML"),
+        (('name = "triple_entropy"', "name = 3"), "objectives.wide.name is 3; it must be a text"),
         (("[objectives.wide]\nname", "[objectives.wide]\nnaem"), "wide"),
     ],
 )
@@ -137,6 +148,14 @@ def test_typing_errors_are_named(file, change, words):
         return
     with pytest.raises(ConfigError, match=words):
         read_study(file(text), {}, {})
+
+
+@pytest.mark.parametrize("spaces", ['spaces = "default"', '[search.spaces]\nwide = ["x"]'])
+def test_spaces_are_a_table_for_each_objective(file, spaces):
+    text = TOML.partition("[search.spaces.wide]")[0] + spaces
+    for given in ({}, {"objectives": ["wide"]}):
+        with pytest.raises(ConfigError, match="write a table for each objective"):
+            read_study(file(text), given, {})
 
 
 def test_without_a_file_there_are_defaults():

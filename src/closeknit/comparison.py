@@ -60,11 +60,18 @@ class Place:
 
 
 def run_study(
-    study: Study, out: str | Path, *, place: Place | None = None, show: bool = True, command: str = ""
+    study: Study,
+    out: str | Path,
+    *,
+    place: Place | None = None,
+    show: bool = True,
+    command: str = "",
+    overwrite: bool = False,
 ) -> list[Result]:
     """Do all runs of a study that are not in its folder yet, and write its tables there.
 
-    `results.jsonl` gets a line for each finished run. Killed at any moment and started again, the study goes on.
+    `results.jsonl` gets a line for each finished run. Killed at any moment and started again, the study goes on. With
+    `overwrite` the runs that are there are discarded, once nothing speaks against the new ones.
     """
     out, place = Path(out), place or Place()
     check_study_folder(out)
@@ -75,6 +82,8 @@ def run_study(
         out.mkdir(parents=True, exist_ok=True)
         lock = lock_folder(out / "lock", out)
         try:
+            if overwrite:
+                _clear(out)
             return _run(study, planner, loaded, cells, out, place, show, command)
         finally:
             if lock is not None:
@@ -135,9 +144,10 @@ def _run(
         else:
             _write_details(out / DETAILS, outcome)
             measured: dict[str, Any] = dict(outcome.scores)
+            tables = job.config.to_dict()
             result = Result(
                 **where,
-                options=job.config.to_dict()["objective"],
+                options=tables["objective"],
                 encoder=outcome.encoder,
                 folds=study.folds,
                 selection=planner.mode,
@@ -146,6 +156,7 @@ def _run(
                 steps=outcome.steps,
                 versions=now,
                 key=job.key,
+                settings={table: tables[table] for table in ("encoder", "train")},
             )
             append_line(out / RESULTS, dataclasses.asdict(result))
             results[job.key] = result
@@ -167,7 +178,7 @@ class _Open:
     """A plan that waits for the outcomes of its jobs."""
 
     plan: Plan
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[Job] | None = None  # before it has begun
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
 
@@ -188,12 +199,12 @@ def _drive(
         """Take a plan as far as the outcomes that are there allow."""
         while not one.missing:
             try:
-                told = [one.outcomes[job.key] for job in one.jobs]
-                one.jobs = one.plan.send(told) if one.jobs else next(one.plan)
+                told = [one.outcomes[job.key] for job in one.jobs or []]
+                jobs = next(one.plan) if one.jobs is None else one.plan.send(told)
             except StopIteration:
                 return
-            one.outcomes = {}
-            for job in one.jobs:
+            one.jobs, one.outcomes = jobs, {}
+            for job in jobs:
                 if job.facts and job.key in scores:  # a trial of an earlier start
                     one.outcomes[job.key] = Outcome(job.key, {"weighted_f1": scores[job.key]})
                     board.skip()
@@ -226,8 +237,8 @@ def _drive(
 # ---------------------------------------------------------------- the folder
 
 
-def check_study_folder(out: Path, *, overwrite: bool = False) -> None:
-    """Refuse a folder that holds something else; with `overwrite`, empty one that holds a study."""
+def check_study_folder(out: Path) -> None:
+    """Refuse a folder that holds something else."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder with --out")
     held = {path.name for path in out.iterdir()} if out.is_dir() else set()
@@ -235,10 +246,12 @@ def check_study_folder(out: Path, *, overwrite: bool = False) -> None:
         raise ConfigError(
             f"{out} holds {min(held)} and is no study; it is left alone. Name another folder with --out"
         )
-    if overwrite:
-        for name in (STUDY, RESULTS, TRIALS, TABLE_CSV, TABLE_MD, REPORT):
-            (out / name).unlink(missing_ok=True)
-        shutil.rmtree(out / DETAILS, ignore_errors=True)
+
+
+def _clear(out: Path) -> None:
+    for name in (STUDY, RESULTS, TRIALS, TABLE_CSV, TABLE_MD, REPORT):
+        (out / name).unlink(missing_ok=True)
+    shutil.rmtree(out / DETAILS, ignore_errors=True)
 
 
 def _refuse_other_settings(

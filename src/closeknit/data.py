@@ -114,7 +114,7 @@ class Columns:
     """Which columns to read; None means: the usual name, where the file has it."""
 
     text: str | None = None
-    text2: str | None = None
+    text2: str | None = None  # "": none, though the file has it
     label: str | None = None
     empty: str = (
         "error"  # what to do with rows whose text is blank or whose score is missing: "error" or "drop"
@@ -187,7 +187,8 @@ def read_table(path: str | Path) -> dict[str, list[Any]]:
     if suffix == ".parquet":
         table = _parquet(path)
     elif suffix in (".csv", ".tsv"):
-        table = _delimited(_decode(path), path, "\t" if suffix == ".tsv" else ",")
+        text = _decode(path)
+        table = _delimited(text, path, "\t" if suffix == ".tsv" else _separator(text))
     elif suffix in (".jsonl", ".ndjson"):
         table = _jsonl(_decode(path), path)
     elif suffix in (".txt", ""):
@@ -248,6 +249,12 @@ def lines_of(raw: bytes, where: str) -> list[str]:
     """A text a line; only line feeds part lines, as other tools count them."""
     lines = decode(raw, where).replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines and not lines[-1] else lines
+
+
+def _separator(text: str) -> str:
+    """What parts the columns of a CSV file: a comma, unless the header has none but semicolons or tabs."""
+    header = text.partition("\n")[0]
+    return next((mark for mark in ",;\t" if mark in header), ",")
 
 
 def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
@@ -317,7 +324,7 @@ def pick_columns(
 ) -> dict[str, list[Any]]:
     """The columns text, text2 and label or score of a table, under those names.
 
-    With the target "score" a label is not looked at, with another a score is not.
+    With the target "score" a label is not looked at, with "label" a score is not, with None neither.
     """
 
     def column(asked: str | None, usual: Sequence[str], needed: bool) -> str | None:
@@ -334,12 +341,12 @@ def pick_columns(
 
     names = {
         "text": column(columns.text, ("text", "text1"), True),
-        "text2": column(columns.text2, ("text2",), False),
+        "text2": None if columns.text2 == "" else column(columns.text2, ("text2",), False),
     }
     if target == "score":
         names["score"] = column(columns.score, ("score",), True)
-    else:
-        names["label"] = column(columns.label, ("label",), target == "label")
+    elif target == "label":
+        names["label"] = column(columns.label, ("label",), True)
     return {role: table[name] for role, name in names.items() if name is not None}
 
 
@@ -371,6 +378,10 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
         missing = [i for i, value in enumerate(labels) if _missing(value)]
         if missing:
             raise DataError(f"{name}: no label in {_rows(missing)}")
+        wrong = [i for i, value in enumerate(labels) if isinstance(value, list | tuple | dict | set)]
+        if wrong:
+            kind = type(labels[wrong[0]]).__name__
+            raise DataError(f"{name}: the label is a {kind} in {_rows(wrong)}; a text has one class")
     examples = Examples(
         [str(text) for text in texts["text"]],
         [str(text) for text in texts["text2"]] if "text2" in texts else None,
@@ -381,6 +392,8 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
     if blank or unscored:
         dropped = {*blank, *unscored}
         examples = examples.select(row for row in range(len(examples)) if row not in dropped)
+        if not len(examples):
+            raise DataError(f"{name}: no row is left; all {len(dropped)} are empty")
     return examples
 
 

@@ -144,6 +144,8 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         model = Model.load(folder, device=device)
         run = model.config
         options = run.to_dict()
+        name = {"name": run.encoder.name} if run.encoder.name else {}
+        usual = RunConfig.from_dict({"encoder": name, "objective": {"name": run.objective.name}}).to_dict()
         loaded = cls(
             objective=run.objective.name,
             encoder=run.encoder.name,
@@ -154,16 +156,8 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
             pooling=run.encoder.pooling,
             objective_options=run.objective.options or None,
             random_state=run.train.seed,
-            train_options=_beyond(
-                options["train"],
-                ("epochs", "batch_size", "lr", "seed"),
-                RunConfig().to_dict()["train"],
-            ),
-            encoder_options=_beyond(
-                options["encoder"],
-                ("name", "max_length", "pooling"),
-                RunConfig().to_dict()["encoder"],
-            ),
+            train_options=_beyond(options["train"], ("epochs", "batch_size", "lr", "seed"), usual["train"]),
+            encoder_options=_beyond(options["encoder"], ("name", "max_length", "pooling"), usual["encoder"]),
         )
         loaded.model_ = model
         loaded.classes_ = np.array([_TYPES[model.label_type](label) for label in model.labels])
@@ -335,6 +329,8 @@ def _listed(texts: Any) -> Any:
 
 def _labels(y: Any, rows: int) -> tuple[npt.NDArray[Any], str]:
     """One array of labels, all of one kind, and that kind's name."""
+    if y is None:
+        raise DataError("there are no labels; give one label a text")
     values = [value.item() if isinstance(value, np.generic) else value for value in _listed(y)]
     if len(values) != rows:
         raise DataError(f"there are {rows} texts, but {len(values)} labels; give one label a text")

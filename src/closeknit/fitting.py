@@ -166,8 +166,8 @@ class Fit:
                 "the label distance stays as it is: learning it needs a validation part (train.validation=0.1)"
             )
             return
-        evaluations = self.steps // self.loop.every
-        progress = [n * self.loop.every / self.steps for n in range(1, evaluations + 1)]
+        evaluations = -(-self.steps // self.loop.every)
+        progress = [min(1.0, n * self.loop.every / self.steps) for n in range(1, evaluations + 1)]
         if not any(adaptation.due(n, share) for n, share in enumerate(progress, 1)):
             self.tell(
                 f"the label distance will not be updated: {evaluations} evaluations, an update every "

@@ -84,7 +84,7 @@ class Loop:
         """One more update, with the evaluation and the checkpoint that are due after it."""
         step = next(iter(self.training))
         self.unread.append(step)
-        if step.number % self.every == 0:
+        if step.number % self.every == 0 or step.number == self.training.steps:
             step = self._evaluate(step)
         waited = time.monotonic() - self.saved
         if self.folder is not None and waited >= self.training.config.checkpoint_seconds:
@@ -128,7 +128,7 @@ class Loop:
         if number > self.training.number:
             self.history = [other for other in self.history if other is not record]
             return
-        record["loss"] = self.epoch_loss / self.every
+        record["loss"] = self.epoch_loss / (number % self.every or self.every)
         if len(self.training.tasks) > 1:
             record |= {f"loss/{task}": total / updates for task, (total, updates) in self.task_losses.items()}
         self.epoch_loss, self.task_losses = 0.0, {}

@@ -14,7 +14,7 @@ from typing import Any
 
 from .config import RunConfig
 from .data import Examples, Fingerprint, Rows, folds, subset
-from .errors import ConfigError, did_you_mean
+from .errors import ConfigError, DataError, did_you_mean
 from .progress import say
 from .protocol import Job, Outcome, Result
 from .search import Try, most_tries, search
@@ -85,9 +85,26 @@ def cells_of(study: Study, loaded: Loaded, tell: Callable[[str], None] = say) ->
                         f"test them without having trained on them ({', '.join(sorted(rare)[:5])}{' …' if len(rare) > 5 else ''})"
                     )
                 for fold, (train, test) in enumerate(folds(own, study.folds, seed, rare="keep")):
+                    _check_fold(study, f"{data}, {size:,} rows", Counter(own[row] for row in train))
                     first = seed == study.seeds[0] and fold == 0
                     cells.append(Cell(data, size, seed, fold, rows[train], rows[test], first))
     return cells
+
+
+def _check_fold(study: Study, where: str, counts: Mapping[str, int]) -> None:
+    """Refuse a training fold that nothing can be learnt from, or searched in, before the first run."""
+    if len(counts) < 2:
+        raise DataError(
+            f'{where}: the rows that a fold trains on are all of the class "{next(iter(counts))}", the others are too rare; '
+            "take more rows"
+        )
+    if study.search is not None and study.selection == "nested" and any(map(study.space, study.objectives)):
+        parts = max(INNER_FOLDS, study.search.parts)
+        if max(counts.values()) < parts:
+            raise DataError(
+                f"{where}: a search cuts each training fold into {parts} parts, and no class has {parts} rows there; "
+                "take more rows, or do not search"
+            )
 
 
 class Planner:

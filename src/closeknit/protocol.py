@@ -49,6 +49,7 @@ class Result:
     steps: int
     versions: dict[str, str]
     key: str
+    settings: dict[str, Any] = field(default_factory=dict)  # of encoder and training, as searched for
 
 
 @dataclass(frozen=True)
@@ -241,5 +242,5 @@ def read_results(path: Path) -> list[Result]:
 def _results(records: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
     names = {f.name for f in dataclasses.fields(Result)}
     for record in records:
-        if record.keys() == names:
+        if names - {"settings"} <= record.keys() <= names:  # lines of old have no settings
             yield Result(**record)

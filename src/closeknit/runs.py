@@ -87,6 +87,7 @@ def train_in_folder(
         if parts.test is not None:
             fit.model.metrics["test"] = fit.model.evaluate(parts.test)
         fit.model.metrics["rows"] = fit.rows
+        fit.model.metrics["asked"] = identity["run"]  # before settings that were left open were settled
         fit.model.metrics["steps"] = fit.training.number
 
     metrics = _in_folder(out, identity, config.objective.name, build, score, resume, overwrite, world)
@@ -324,8 +325,9 @@ def _check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[
     states = out / STATES
     if (out / MAIN).exists() and not (states / RUN).exists():
         facts = read_facts(out, identity["kind"])
-        data = read_json(out / METRICS).get("data", identity["data"])
-        _refuse_changes({"run": facts.get("run", {}), "data": data}, identity)
+        metrics = read_json(out / METRICS)
+        run = metrics.get("asked", facts.get("run", {}))
+        _refuse_changes({"run": run, "data": metrics.get("data", identity["data"])}, identity)
         return
     if not (states / RUN).exists():
         tell(f"nothing to resume in {states.parent}; starting from the beginning")

@@ -139,12 +139,14 @@ def _settings_wanted(config: SearchConfig, space: Space) -> int:
 
 
 def _random_settings(space: Space, amount: int, seed: int) -> list[Options]:
-    """The defaults, then settings drawn at random, no two alike."""
+    """The defaults, then settings drawn at random, no two alike; fewer where there are no more."""
     generator = np.random.default_rng((seed, 0x5EA))
     settings: list[Options] = [{}]
-    while len(settings) < amount:
+    misses = 0  # draws in a row that were there already
+    while len(settings) < amount and misses < 100 + 20 * len(settings):
         drawn = {setting: _draw(values, generator) for setting, values in space.items()}
-        if drawn not in settings:
+        misses = misses + 1 if drawn in settings else 0
+        if not misses:
             settings.append(drawn)
     return settings
 
@@ -227,6 +229,8 @@ def _tpe(space: Space, config: SearchConfig, parts: int, seed: int) -> Steps:
         scores: dict[int, list[float]] = {n: [] for n in batch}
         alive = list(batch)
         for split in range(parts):
+            if not alive:
+                break
             found = yield [Try(n, settings[n], split, split) for n in alive]
             for n, score in zip(alive, found, strict=True):
                 scores[n].append(score)

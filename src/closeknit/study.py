@@ -15,7 +15,7 @@ from . import catalogue
 from .config import RunConfig, read_toml
 from .data import Examples, check_classes
 from .errors import ConfigError, did_you_mean
-from .objectives import objective_options
+from .objectives import OBJECTIVES, objective_options
 from .search import SearchConfig, Space, check_space, grid_size, named_space
 
 SELECTIONS = ("nested", "paper")
@@ -36,6 +36,8 @@ class Source:
         examples = found.together(self.parts) if self.parts else found.training
         examples = dataclasses.replace(examples, name=self.name or found.name)
         chosen = list(self.labels)
+        if self.labels and self.classes:
+            raise ConfigError(f"{self.source}: give labels or a number of classes, not both")
         if self.classes:
             order = np.random.default_rng(0).permutation(examples.classes)
             if not 2 <= self.classes <= len(order):
@@ -161,14 +163,18 @@ def read_study(
     for key in study:
         if key not in _STUDY_KEYS:
             raise ConfigError(f"unknown setting study.{key}{did_you_mean(key, _STUDY_KEYS)}")
-    base = {
-        table: {**tables.get(table, {}), **changes.get(table, {})} for table in ("data", "encoder", "train")
-    }
+    base = {table: dict(tables.get(table, {})) for table in ("data", "encoder", "train")}
     base["train"].setdefault("positives", 0)  # the same batches for every objective
     variants: dict[str, Any] = tables.get("objectives", {})
+    listed = tables.get("study", {}).get("objectives") or []
     names = study.get("objectives") or list(variants) or ["cross_entropy", "triple_entropy"]
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"study.objectives is {names!r}; give a list of names")
+    for own in (listed, names):
+        if not isinstance(own, list | tuple) or not all(isinstance(name, str) for name in own):
+            raise ConfigError(f"study.objectives is {own!r}; give a list of names")
+    for name in names:
+        if name not in variants and name not in OBJECTIVES:
+            near = did_you_mean(name, [*variants, *OBJECTIVES])
+            raise ConfigError(f"unknown objective {name}{near}")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ConfigError(f"the objective {twice[0]} is given twice")
@@ -182,8 +188,14 @@ def read_study(
             raise ConfigError(f"--set objective.{option}: none of {', '.join(names)} has this option")
     search_table = dict(tables.get("search", {}))
     spaces = search_table.pop("spaces", {})
+    if not isinstance(spaces, dict) or not all(isinstance(own, dict) for own in spaces.values()):
+        raise ConfigError(
+            f"search.spaces is {spaces!r}; write a table for each objective: [search.spaces.NAME]"
+        )
     if given.get("objectives"):  # some of the file's, or others; what it says of the rest is not meant now
-        known_here = {*variants, *tables.get("study", {}).get("objectives", ())}
+        known_here = {*variants, *listed}
+        if study.get("baseline") not in names:
+            study.pop("baseline", None)
         spaces = {name: own for name, own in spaces.items() if name in names or name not in known_here}
     else:
         for name in variants:
@@ -225,9 +237,13 @@ def _variant(
                 f"objectives.{name}.{table} is {own[table]!r}; write a table like {{lr = 3e-5}}"
             )
     options = {key: value for key, value in own.items() if key not in ("train", "encoder")}
+    if not isinstance(options.get("name", name), str):
+        raise ConfigError(f"objectives.{name}.name is {options['name']!r}; it must be a text")
     known = objective_options(options.get("name", name))
     shared = {key: value for key, value in changes.get("objective", {}).items() if key in known}
-    tables = {table: {**values, **own.get(table, {})} for table, values in base.items()}
+    tables = {
+        table: {**values, **own.get(table, {}), **changes.get(table, {})} for table, values in base.items()
+    }
     objective = {"name": name, **options, **shared, **changes.get(name, {})}
     return RunConfig.from_dict({**tables, "objective": objective})
 
@@ -256,7 +272,7 @@ def _source(value: Any) -> Source:
     if isinstance(value, str):
         return Source(value)
     fields = {f.name for f in dataclasses.fields(Source)}
-    if not isinstance(value, dict) or "source" not in value:
+    if not isinstance(value, dict) or not isinstance(value.get("source"), str):
         raise ConfigError(
             f'study.data has {value!r}; give a name, or a table like {{source = "trec", classes = 4}}'
         )

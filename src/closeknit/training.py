@@ -182,7 +182,7 @@ class Training:
         self.cues.attach(self.optimizer.param_groups)
         self.deterministic = config.deterministic and self.world.device.type == "cuda"
         self.precision = choose_precision(config.precision, self.world.device)
-        self.scaler = torch.amp.GradScaler(self.world.device.type, enabled=self.precision == "fp16")
+        self.scaler = self._make_scaler()
         # Whether an update was not finite is noted on the device, which from then on applies none, and looked at now and
         # then: each look waits for all that is queued.
         self.stuck = torch.zeros((), device=self.world.device)
@@ -198,6 +198,9 @@ class Training:
         if reason is not None and self.world.main:
             tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
         self.graphs = Graphs(self, tell) if on_gpu and self.config.graphs and reason is None else None
+
+    def _make_scaler(self) -> torch.amp.GradScaler:
+        return torch.amp.GradScaler(self.world.device.type, enabled=self.precision == "fp16")
 
     def _make_lean(self) -> Lean | None:
         """Less work for the same numbers, where the device and the precision have it."""
@@ -508,10 +511,13 @@ class Training:
         self.stuck.zero_()
         self.note = None
         self.learners.train()
+        self.scaler = self._make_scaler()
         if self.stepper is not None:
             self.stepper.forget()
-        else:
-            self.optimizer.state.clear()
+        else:  # in place, as captured updates write there
+            for state in self.optimizer.state.values():
+                for moment in state.values():
+                    moment.zero_()
         if self.lean is not None:
             self.lean.stale = True
         if self.graphs is not None:

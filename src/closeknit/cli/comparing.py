@@ -91,7 +91,7 @@ def compare(
     """
     import shlex
 
-    from ..comparison import Place, check_study_folder, run_study, write_tables
+    from ..comparison import Place, run_study, write_tables
     from ..config import read_tables
     from ..pages import write_report
     from ..progress import say
@@ -122,10 +122,10 @@ def compare(
     named = {"encoder.name": encoder, "train.epochs": epochs, "train.batch_size": batch_size, "train.lr": lr}
     changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
     study = read_study(config, given, read_tables({}, [*changes, *(set_ or [])]))
-    check_study_folder(out, overwrite=overwrite)
     place = Place(workers, ray, threads, gpus)
     with stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):
-        results = run_study(study, out, place=place, command="closeknit " + shlex.join(sys.argv[1:]))
+        command = "closeknit " + shlex.join(sys.argv[1:])
+        results = run_study(study, out, place=place, command=command, overwrite=overwrite)
         lines = write_tables(out, study.reference, results)
         say("writing the report")
         page = write_report(out)

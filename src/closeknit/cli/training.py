@@ -38,7 +38,7 @@ def train(
         typer.Option(help="Passes over the training rows; default 10, for auto 3 to 30 by their number."),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Rows an update; default 64, for auto 8 to 32 by their number.")
+        int | None, typer.Option(help="Rows an update; default 64, for auto 16 or 32 by their number.")
     ] = None,
     lr: Annotated[
         float | None,

@@ -174,7 +174,7 @@ def embed(
         texts = _texts(file, None, set_)
         if texts.pairs is not None:
             raise DataError(
-                f"{file} holds pairs of texts; a sentence encoder takes single ones: --set data.text2=none"
+                f"{file} holds pairs of texts; a sentence encoder takes single ones: --set data.text2=''"
             )
         model = load_sentence_model(source, pooling=pooling, bare=True)
         with _threads_for(model.encoder, texts):
@@ -351,5 +351,5 @@ def _texts(file: str, model: Model | None, changes: list[str] | None) -> Example
         raise DataError(
             f'{file} does not exist; a text itself comes from standard input: echo "{file}" | closeknit …'
         )
-    plain = Path(file).suffix in (".txt", "")
+    plain = Path(file).suffix.lower() in (".txt", "")
     return read_file(file, Columns(empty=columns.empty) if plain else columns, target=None)
