@@ -421,6 +421,9 @@ def test_a_distance_can_be_given_by_file_matrix_or_pairs(tmp_path):
 def test_an_adaptation_waits_and_then_comes_in_turns():
     joint = build_objective("clld", 4, 2, {"update_every": 3})
     confusion = torch.tensor([[3, 1], [1, 3]])
-    assert [n for n in range(1, 21) if joint.observe(confusion, n, n / 20)] == [6, 9, 12, 15, 18]
+    assert [n for n in range(1, 21) if joint.observe(confusion, n, n / 20)] == [5, 8, 11, 14, 17]
+    usual = build_objective("clld", 4, 2, {})  # with ten epochs, and an evaluation after each
+    assert [n for n in range(1, 11) if usual.observe(confusion, n, n / 10)] == [3]
+    assert not usual.observe(confusion, 1, 1.0)  # at the end it would do nothing
     assert build_objective("clld", 4, 2, {"adaptive": False}).adaptation is None
     assert build_objective("clld", 4, 2, {"distance": [[1.0, 1.0], [1.0, 1.0]]}).adaptation is None

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from closeknit import centers as centers_module
+from closeknit import objectives
 from closeknit.errors import ConfigError
 from closeknit.objectives import (
     OBJECTIVES,
@@ -204,6 +205,8 @@ def rows_for(view: str, z, y, logits):
         "zero rows",
         "huge",
         "tiny",
+        "one very short row",
+        "very long rows",
         "half",
         "no rows",
     ],
@@ -218,6 +221,10 @@ def test_every_objective_keeps_its_promises(name, case):
         case, z
     )
     z = z.half() if case == "half" else z
+    if case == "one very short row":
+        z = torch.cat([torch.eye(1, 8) * 1e-20, z[1:]])
+    if case == "very long rows":
+        z = z * 1e15
     z = z.clone().requires_grad_()
     joint = build_objective(name, 8, 3, OPTIONS.get(name, {}))
     if name == "auto":  # every text twice, in the same order
@@ -240,6 +247,83 @@ def test_every_objective_keeps_its_promises(name, case):
         assert value(torch.randperm(rows)).item() == pytest.approx(loss.item(), rel=1e-4, abs=1e-6)
     if rows == 0:
         assert loss.item() == 0.0
+
+
+# what compares rows or views of texts with each other, or with centers: makers, and whether they take views
+COMPARING = {
+    "Contrastive": (lambda: objectives.Contrastive(), False),
+    "Triplet": (lambda: objectives.Triplet(margin=0.7), False),
+    "semi-hard": (lambda: objectives.Triplet(mining="semi_hard"), False),
+    "ProxyNCA": (lambda: objectives.ProxyNCA(8, 3), False),
+    "SoftTriple": (lambda: objectives.SoftTriple(8, 3, tau=0.2), False),
+    "SupCon": (lambda: objectives.SupCon(), False),
+    "LabelDistance": (lambda: objectives.LabelDistance(3), False),
+    "InfoNCE": (lambda: objectives.InfoNCE(), True),
+    "NTXent": (lambda: objectives.NTXent(), True),
+    "MultipleNegatives": (lambda: objectives.MultipleNegatives(), True),
+}
+
+
+@pytest.mark.parametrize("name", COMPARING)
+def test_neither_length_nor_autocast_nor_the_kind_of_labels_changes_a_comparison(name):
+    make, views = COMPARING[name]
+    torch.manual_seed(0)
+    objective, z, y = make(), torch.randn(12, 8), torch.arange(12) % 3
+    z, labels = (z.view(2, 6, 8), None) if views else (z, y)
+    expected = objective(z, labels)
+    longest = 1e17 if name == "SoftTriple" else 1e30
+    for factor in (1e-12, longest) if name == "SoftTriple" else (1e-30, 1e-22, longest):
+        assert objective(z * factor, labels).item() == pytest.approx(expected.item(), rel=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = objective(z=z, y=labels)
+    assert found.dtype == torch.float32 and torch.equal(found, expected)
+    if not views:
+        assert torch.equal(objective(z, y.int()), expected)
+
+
+def test_equal_rows_are_at_no_distance_in_single_precision():
+    for seed in range(20):
+        z = torch.randn(1, 768, generator=torch.Generator().manual_seed(seed)).repeat(9, 1)
+        y = torch.arange(9) % 2
+        assert objectives.Contrastive()(z[:2], y[:2]).item() == 0.5
+        assert objectives.Triplet(mining="semi_hard")(z, y).item() == 0.0
+        nca = objectives.ProxyNCA(768, 2, squared=True)
+        with torch.no_grad():
+            nca.proxies.copy_(torch.stack([z[0], -z[0]]))
+        assert nca(z, torch.zeros(9, dtype=torch.long)).item() == pytest.approx(-4.0, abs=1e-5)
+
+
+def test_pair_scores_may_stand_in_a_column():
+    scores = torch.tensor([[1.0], [2.0], [4.0]])
+    assert objectives.MeanSquared()(scores, scores).item() == 0.0
+    yes = torch.tensor([[1.0], [0.0], [1.0]])
+    assert objectives.BinaryCrossEntropy()(scores, yes) == objectives.BinaryCrossEntropy()(
+        scores[:, 0], yes[:, 0]
+    )
+
+
+def test_no_finite_input_gives_nan():
+    z = (torch.randn(2, 4, 8) * 1e19).requires_grad_()
+    loss = objectives.MultipleNegatives(similarity="dot")(z)
+    loss.backward()
+    assert torch.isfinite(loss) and torch.isfinite(z.grad).all()
+    logits = torch.randn(3, 2, requires_grad=True)
+    weighed = objectives.CrossEntropy(label_smoothing=0.1, class_weights=[1.0, 0.0])
+    loss = weighed(logits, torch.ones(3, dtype=torch.long))
+    loss.backward()
+    assert loss.item() == 0.0 and torch.equal(logits.grad, torch.zeros(3, 2))
+
+
+def test_a_label_distance_keeps_the_precision_it_is_given():
+    objective, z, y = objectives.LabelDistance(2), torch.randn(6, 3).double(), torch.arange(6) % 2
+    matrix = torch.rand(2, 2, dtype=torch.float64)
+    objective.set_distance(matrix)
+    assert torch.equal(objective.distance, matrix)
+    assert objectives.LabelDistance(2, scale=3.3).double()(z, y).dtype == torch.float64
+    shares, counts = objectives.LabelDistance(2), objectives.LabelDistance(2)
+    shares.update(torch.tensor([[0.3, 0.1], [0.0, 0.2]]), 1.0)
+    counts.update(torch.tensor([[30, 10], [0, 20]]), 1.0)
+    assert torch.allclose(shares.distance, counts.distance)
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTIVES))

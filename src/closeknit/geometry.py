@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import ParamSpec
+
 import torch
 from torch import Tensor
 
+P = ParamSpec("P")
+NOTHING = 1e-13  # squared distances between unit rows below it are rounding
+
+
+def in_own_precision(forward: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """An objective's `forward` that computes in float32 or float64 inside `torch.autocast` too."""
+
+    @functools.wraps(forward)
+    def plain(*given: P.args, **named: P.kwargs) -> Tensor:
+        z = next(value for value in (*given, *named.values()) if isinstance(value, Tensor))
+        with torch.autocast(z.device.type, enabled=False):
+            return forward(*given, **named)
+
+    return plain
+
 
 def unit(x: Tensor) -> Tensor:
-    """Rows divided by their L2 norm; a row of zeros stays zero and takes no gradient."""
+    """Rows divided by their L2 norm; a row of zeros stays zero and takes no gradient.
+
+    Very long and very short rows are first brought near length 1 by a power of two, which changes no digit.
+    """
+    x = at_least_float32(x)
+    largest = x.detach().abs().amax(-1, keepdim=True)  # (..., 1)
+    shrink = torch.frexp(largest).mantissa / largest
+    x = x * torch.where(largest > torch.finfo(x.dtype).tiny, shrink, 1.0)
     return x * inverse_length(x)
 
 
@@ -26,10 +52,15 @@ def at_least_float32(x: Tensor) -> Tensor:
 # ---------------------------------------------------------------- rows against rows
 
 
-def squared_distances(z: Tensor) -> Tensor:
-    """Squared Euclidean distances (R, R) between rows (R, D)."""
-    square = z.square().sum(1)  # (R,)
-    return square[:, None] + square[None, :] - 2.0 * z @ z.T
+def squared_distances(z: Tensor, w: Tensor | None = None) -> Tensor:
+    """Squared Euclidean distances (R, C) of unit rows (R, D) to unit rows w (C, D), or (R, R) to each other.
+
+    Exactly 0, with no gradient, between equal rows: in float64, as near ones leave only a small difference.
+    """
+    a = z.double()
+    b = a if w is None else w.double()
+    square = a.square().sum(1)[:, None] + b.square().sum(1)[None, :] - 2.0 * a @ b.T
+    return torch.where(square > NOTHING, square, 0.0).to(z.dtype)
 
 
 def safe_sqrt(x: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ def mask_span(text: str, length: int, mask: str, generator: np.random.Generator)
     """The text with `length` letters at a drawn place replaced by the mask token; short texts stay whole."""
     if length == 0 or len(text) < SHORTEST or len(text) <= length:
         return text
-    start = int(generator.integers(len(text) - length))
+    start = int(generator.integers(len(text) - length + 1))
     return f"{text[:start]} {mask} {text[start + length :]}"
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from ..geometry import (
     at_least_float32,
+    in_own_precision,
     masked_log_sum_exp,
     masked_mean,
     others,
@@ -39,11 +40,12 @@ class Contrastive(nn.Module):
         super().__init__()
         self.margin = positive("margin", margin)
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
             return z.sum() * 0.0
-        square = squared_distances(z).clamp_min(0.0)  # (R, R)
+        square = squared_distances(z)  # (R, R)
         gap = (self.margin - safe_sqrt(square)).clamp_min(0.0)  # (R, R)
         pair = 0.5 * torch.where(y[:, None] == y[None, :], square, gap.square())  # (R, R)
         return masked_mean(pair, torch.ones_like(pair, dtype=torch.bool).triu(1))
@@ -64,6 +66,7 @@ class SupCon(nn.Module):
         super().__init__()
         self.temperature = positive("temperature", temperature)
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
@@ -91,11 +94,12 @@ class LabelAware(nn.Module):
         super().__init__()
         self.temperature = positive("temperature", temperature)
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor, weights: Tensor) -> Tensor:
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
-            return z.sum() * 0.0
-        w = weights.to(z.dtype)  # (R, C)
+            return z.sum() * 0.0 + weights.sum() * 0.0
+        w, y = weights.to(z.dtype), y.long()  # (R, C), (R,)
         near = z @ z.T / self.temperature  # (R, R)
         log_w = w.clamp_min(torch.finfo(z.dtype).tiny).log()[:, y]  # (R, R), log w_{i, y_a}
         log_sum = masked_log_sum_exp(near + log_w, others(len(y), y.device))  # (R,)
@@ -122,10 +126,12 @@ class LabelDistance(nn.Module):
         self.scale = positive("scale", scale)
         self.register_buffer("distance", torch.full((classes, classes), float(scale)))
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
             return z.sum() * 0.0
+        y = y.long()
         near = 0.5 * (z @ z.T + 1.0) * self.distance.to(z.dtype)[y[:, None], y[None, :]]  # (R, R)
         partner = same_label(y)  # (R, R)
         log_q = near - masked_log_sum_exp(near, others(len(y), y.device))[:, None]  # (R, R)
@@ -134,15 +140,16 @@ class LabelDistance(nn.Module):
 
     @torch.no_grad()
     def set_distance(self, matrix: Tensor | Sequence[Sequence[float]]) -> None:
-        """Take this (C, C) matrix of distances: the static mode."""
-        given = torch.as_tensor(matrix, dtype=self.distance.dtype)
+        """Take this (C, C) matrix of distances: the static mode. A matrix in float64 is kept in float64."""
+        given = torch.as_tensor(matrix, device=self.distance.device)
+        given = given.to(torch.promote_types(given.dtype, self.distance.dtype))
         if given.shape != self.distance.shape:
             raise ConfigError(
                 f"the distance matrix has shape {tuple(given.shape)}; there are {len(self.distance)} classes"
             )
         if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
             raise ConfigError("the distance matrix holds numbers that are negative or not finite")
-        self.distance.copy_(given)
+        self.distance = given.clone()
 
     @torch.no_grad()
     def update(self, confusion: Tensor, strength: float) -> None:
@@ -154,7 +161,8 @@ class LabelDistance(nn.Module):
             distance <- distance + strength * (scale * (1 + m) - distance)
         """
         counts = torch.as_tensor(confusion, dtype=torch.float64, device=self.distance.device)
-        m = counts / counts.sum(1, keepdim=True).clamp_min(1.0)
+        total = counts.sum(1, keepdim=True)
+        m = counts / torch.where(total > 0, total, 1.0)
         m.fill_diagonal_(0.0)
         m = 0.5 * (m + m.T)
         largest = float(m.max())
@@ -186,6 +194,7 @@ class InfoNCE(nn.Module):
         super().__init__()
         self.temperature, self.hard_weight = positive("temperature", temperature), hard_weight
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
         z = unit(_views(z, (2, 3)))  # (V, B, D)
         logits = z[0] @ z[1:].flatten(0, 1).T / self.temperature  # (B, (V - 1) B)
@@ -206,6 +215,7 @@ class NTXent(nn.Module):
         super().__init__()
         self.temperature = positive("temperature", temperature)
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
         z = _views(z, (2,))
         B = z.shape[1]
@@ -236,10 +246,15 @@ class MultipleNegatives(nn.Module):
             raise ConfigError(f'similarity is {similarity}; it must be "cosine" or "dot"')
         self.scale, self.similarity = positive("scale", scale), similarity
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
         z = _views(z, (2, 3))
         z = unit(z) if self.similarity == "cosine" else z  # (V, B, D)
-        return _first_among(self.scale * z[0] @ z[1:].flatten(0, 1).T, y)
+        logits = self.scale * z[0] @ z[1:].flatten(0, 1).T  # (B, (V - 1) B)
+        if self.similarity == "dot":  # which may overflow
+            most = torch.finfo(logits.dtype).max / 8
+            logits = logits.nan_to_num(0.0, most, -most).clamp(-most, most)
+        return _first_among(logits, y)
 
 
 def _views(z: Tensor, known: tuple[int, ...]) -> Tensor:

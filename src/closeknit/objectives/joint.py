@@ -81,10 +81,14 @@ class Adaptation:
 
     objective: LabelDistance
     start: float = 0.2  # share of the training before the first update
-    every: int = 10  # evaluations between updates
+    every: int = 10  # evaluations from one update to the next
 
     def due(self, evaluation: int, progress: float) -> bool:
-        return progress > self.start and evaluation % self.every == 0
+        """At the first evaluation after the start, and every so many from there; not at the end, where it would do nothing."""
+        if not self.start < progress < 1.0:
+            return False
+        before = math.floor(self.start * evaluation / progress + 1e-9)  # evaluations until the start
+        return (evaluation - before - 1) % self.every == 0
 
 
 class Joint(nn.Module):

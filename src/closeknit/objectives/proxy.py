@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ..centers import center_loss
 from ..errors import ConfigError
-from ..geometry import at_least_float32, safe_sqrt, unit
+from ..geometry import at_least_float32, in_own_precision, safe_sqrt, squared_distances, unit
 from .checks import not_negative, positive
 
 
@@ -27,16 +27,15 @@ class ProxyNCA(nn.Module):
         self.scale, self.squared = positive("scale", scale), squared
         self.proxies = nn.Parameter(unit(torch.randn(classes, dim)))
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         z = at_least_float32(z)  # (R, D)
         w = unit(self.proxies.to(z.dtype))  # (C, D)
         if len(y) == 0:
             return z.sum() * 0.0 + w.sum() * 0.0
-        u = unit(z)  # (R, D)
-        length = (u.detach().abs().amax(1, keepdim=True) > 0).to(u)  # (R, 1): 1, or 0 for a row of zeros
-        square = (length + 1.0 - 2.0 * u @ w.T).clamp_min(0.0)  # (R, C)
+        square = squared_distances(unit(z), w)  # (R, C)
         d = self.scale * (square if self.squared else safe_sqrt(square))  # (R, C)
-        y = y[:, None]  # (R, 1)
+        y = y.long()[:, None]  # (R, 1)
         return (d.gather(1, y).squeeze(1) + (-d).scatter(1, y, -torch.inf).logsumexp(1)).mean()
 
 
@@ -74,12 +73,13 @@ class SoftTriple(nn.Module):
         # Unit length at the start, so that a learning rate means the same in every dimension.
         self.proxies = nn.Parameter(unit(torch.randn(classes, centers, dim)))
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         K = self.proxies.shape[1]
         if len(y) == 0:
             return at_least_float32(z).sum() * 0.0 + self.proxies.sum() * 0.0
         options = {"gamma": self.gamma, "scale": self.scale, "margin": self.margin}
-        loss = center_loss(z, self.proxies, y, **options)  # ()
+        loss = center_loss(z, self.proxies, y.long(), **options)  # ()
         return loss + self.tau * _spread(unit(self.proxies.to(loss))) if self.tau > 0 and K > 1 else loss
 
 

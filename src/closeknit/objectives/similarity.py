@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits as _binary
 
 from ..geometry import at_least_float32
 
 
 class MeanSquared(nn.Module):
-    """Mean squared error of scores (R,) or (R, 1) against targets (R,): similarity."""
+    """Mean squared error of scores (R,) or (R, 1) against as many targets: similarity."""
 
     def forward(self, scores: Tensor, y: Tensor) -> Tensor:
         scores = at_least_float32(scores).flatten()  # (R,)
-        return F.mse_loss(scores, y.to(scores)) if len(y) else scores.sum() * 0.0
+        return F.mse_loss(scores, y.flatten().to(scores)) if len(y) else scores.sum() * 0.0
 
 
 class BinaryCrossEntropy(nn.Module):
-    """Cross-entropy of logits (R,) or (R, 1) against targets (R,) in [0, 1]: paraphrase or not."""
+    """Cross-entropy of logits (R,) or (R, 1) against as many targets in [0, 1]: paraphrase or not."""
 
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
         logits = at_least_float32(logits).flatten()  # (R,)
-        return F.binary_cross_entropy_with_logits(logits, y.to(logits)) if len(y) else logits.sum() * 0.0
+        return _binary(logits, y.flatten().to(logits)) if len(y) else logits.sum() * 0.0

@@ -41,15 +41,15 @@ class CrossEntropy(nn.Module):
         logits = at_least_float32(logits)  # (R, C)
         if len(y) == 0:
             return logits.sum() * 0.0
+        y = y.long()
         weights = None if self.class_weights is None else self.class_weights.to(logits)  # (C,)
         if weights is None:
             return F.cross_entropy(logits, y, label_smoothing=self.label_smoothing)
         total = F.cross_entropy(
             logits, y, weight=weights, label_smoothing=self.label_smoothing, reduction="sum"
         )
-        return total / weights[y].sum().clamp_min(
-            torch.finfo(logits.dtype).tiny
-        )  # 0 if no row has any weight
+        mass = weights[y].sum()
+        return torch.where(mass > 0, total / torch.where(mass > 0, mass, 1.0), 0.0 * total)
 
 
 class Consistency(nn.Module):

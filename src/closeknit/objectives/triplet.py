@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..errors import ConfigError, did_you_mean
-from ..geometry import at_least_float32, masked_mean, same_label, squared_distances, unit
+from ..geometry import at_least_float32, in_own_precision, masked_mean, same_label, squared_distances, unit
 from .checks import positive
 
 MININGS = ("all", "hard", "semi_hard")
@@ -34,6 +34,7 @@ class Triplet(nn.Module):
             raise ConfigError(f"mining is {mining}{did_you_mean(str(mining), MININGS)}")
         self.margin, self.mining = positive("margin", margin), mining
 
+    @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
