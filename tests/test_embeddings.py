@@ -51,11 +51,23 @@ def config(tiny, columns=1, kind="bert", **tables):
 # ---------------------------------------------------------------- what is learnt from
 
 
+@pytest.mark.parametrize(
+    "labels", [(0, 1, 2), (-1, 0, 1), ("1.0", "0.0", "0.0"), ("entailment", "neutral", 2)]
+)
+def test_pairs_that_are_judged_are_not_learnt_as_if_they_belonged_together(tmp_path, labels):
+    rows = "".join(f"a{i},b{i},{label}\n" for i, label in enumerate(labels))
+    (tmp_path / "nli.csv").write_text("sentence1,sentence2,label\n" + rows)
+    with pytest.raises(DataError, match="a column label that judges them"):
+        read_sentences(str(tmp_path / "nli.csv"))
+
+
 def test_rows_that_share_a_text_or_a_label_are_one_group():
     rows = sentences_from([("a", "b"), ("c", "b"), ("c", "d"), ("e", "f")])
     assert rows.groups[0] == rows.groups[1] == rows.groups[2] != rows.groups[3]
     labelled = sentences_from(["a", "b", "c"], ["x", "y", "x"])
     assert labelled.groups[0] == labelled.groups[2] != labelled.groups[1]
+    thanks = sentences_from(["hi", "thanks", "bye", "thanks"], ["x", "x", "y", "y"])
+    assert thanks.groups.tolist() == [0, 0, 1, 1]  # a text of two classes does not make them one
     assert len(set(sentences_from(["a", "b", "a"]).groups)) == 2
 
 
@@ -582,3 +594,41 @@ def test_what_makes_an_encoder_worse_is_not_kept(tiny):
         pass
     assert np.array_equal(fit.model.encode(TEXTS), before)
     assert said and "kept as it was" in said[-1]
+
+
+def test_other_validation_pairs_are_no_resumption(closeknit, tiny, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    for part, scores in (("validation", (5, 1)), ("test", (1, 5))):
+        (tmp_path / "pairs").mkdir(exist_ok=True)
+        rows = f"my card,the card,{scores[0]}\nmy card,my parcel,{scores[1]}\nrefund,a refund,4\n"
+        (tmp_path / "pairs" / f"{part}.csv").write_text("text,text2,score\n" + rows)
+    words = ("--encoder", tiny(), "--set", "encoder.max_length=16", "--epochs", "1", "--out", "out")
+    folder = closeknit("embeddings", "texts.txt", *words, "--validation", "pairs").stdout
+    part = closeknit("embeddings", "texts.txt", *words, "--validation", "pairs/validation.csv", "--resume")
+    assert "finished already" in part.stderr and part.stdout == folder  # of a folder that part is taken
+    other = closeknit("embeddings", "texts.txt", *words, "--validation", "pairs/test.csv", "--resume", code=2)
+    assert "--resume with other data" in other.stderr
+
+
+def test_files_of_one_name_are_told_apart(closeknit, tiny, tmp_path):
+    for folder, score in (("a", 5), ("b", 1)):
+        (tmp_path / folder).mkdir()
+        rows = f"my card,the card,{score}\nmy card,my parcel,3\nrefund,a refund,4\n"
+        (tmp_path / folder / "pairs.csv").write_text("text,text2,score\n" + rows)
+    told = closeknit("evaluate-embeddings", tiny(), "--suite", "a/pairs.csv", "--suite", "b/pairs.csv").stdout
+    assert "| pairs |" in told and "| b/pairs.csv |" in told
+
+
+def test_a_loaded_sentence_encoder_has_its_options_and_takes_single_texts(tiny, tmp_path):
+    from sklearn.base import clone
+
+    from closeknit import SentenceEncoder
+
+    options = {"epochs": 1, "batch_size": 6, "max_length": 16, "method_options": {"temperature": 0.2}}
+    made = SentenceEncoder("simcse", tiny(), train_options={"warmup": 0.3}, **options).fit(TEXTS)
+    made.save(tmp_path / "m")
+    again = SentenceEncoder.load(tmp_path / "m")
+    assert again.method_options["temperature"] == 0.2 and again.train_options["warmup"] == 0.3
+    assert np.array_equal(clone(again).fit(TEXTS).encode(TEXTS), made.encode(TEXTS))
+    with pytest.raises(DataError, match="the texts are pairs"):
+        again.encode(PAIRS)

@@ -202,6 +202,50 @@ def test_saving_again_replaces_the_folder_whole(tiny, small, tmp_path, saved):
     assert not (folder / "objective.safetensors").exists(), "nothing of the old model may stay"
 
 
+def test_a_save_that_was_killed_can_be_made_again(tiny, small, tmp_path, monkeypatch):
+    """While the model is written, and while its files take their places."""
+    from pathlib import Path
+
+    model, moved = fitted(tiny, small), []
+
+    def stop(self, target):
+        if Path(target).parent == tmp_path / "b":
+            moved.append(target)
+            if len(moved) == 3:
+                raise KeyboardInterrupt
+        return move(self, target)
+
+    (tmp_path / "a" / "unfinished-model").mkdir(parents=True)
+    (tmp_path / "a" / "unfinished-model" / "half.safetensors").write_bytes(b"ab")
+    (tmp_path / "a" / "checkpoints").mkdir()
+    model.save(tmp_path / "a")
+    assert not (tmp_path / "a" / "unfinished-model").exists()
+    move = Path.replace
+    model.save(tmp_path / "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            model.save(tmp_path / "b")
+    model.save(tmp_path / "b")
+    for folder in ("a", "b"):
+        expected = model.evaluate(from_python(*small))
+        assert Model.load(tmp_path / folder).evaluate(from_python(*small)) == expected
+
+
+def test_files_that_are_only_looked_at_may_go(saved, tmp_path):
+    shutil.copytree(saved, tmp_path / "model")
+    (tmp_path / "model" / "README.md").unlink()
+    Model.load(tmp_path / "model")
+
+
+def test_dollars_in_class_names_are_drawn_as_they_are(tmp_path):
+    pytest.importorskip("matplotlib")
+    from closeknit.plots import distance_map
+
+    distance_map(tmp_path / "d.png", np.eye(4, dtype=np.float32), ["$", "$$", "$5_$10", "^$_{$"])
+    assert (tmp_path / "d.png").stat().st_size > 1000
+
+
 def test_saving_leaves_other_peoples_folders_alone(tiny, small, tmp_path):
     model = fitted(tiny, small)
     (tmp_path / "README.md").write_text("mine")

@@ -401,6 +401,40 @@ def test_rows_that_are_tested_on_are_not_trained_on(tmp_path):
     assert len(load_tasks(kept)["pair"].train) == 4
 
 
+def test_a_part_that_is_held_out_is_not_trained_on_either(tmp_path):
+    texts = [(f"text {i % 10}", "xy"[i % 2]) for i in range(40)]
+    signs = [("😀" * (1 + i), "xy"[i % 2]) for i in range(12)]  # which have no words
+    train = write_csv(tmp_path / "a.csv", ["text", "label"], texts + signs)
+    test = write_csv(tmp_path / "b.csv", ["text", "label"], [("😀", "x"), ("new", "y")])
+    task = {"kind": "classify", "data": {"train": [train], "test": test}}
+    config = MultiTaskConfig.from_dict({"tasks": {"t": task}, "train": {"validation": 0.1}})
+    own = load_tasks(config)["t"]
+    assert not set(own.train.texts) & {*own.validation.texts, "😀"}
+    assert len({*own.train.texts, *own.validation.texts} & {text for text, _ in signs}) == 11
+
+
+def test_a_task_remembers_its_columns(closeknit, tiny, tmp_path):
+    rows = [(f"where is my {thing}", thing) for thing in ("card", "parcel")] * 10
+    write_csv(tmp_path / "a.csv", ["message", "topic"], rows)
+    (tmp_path / "study.toml").write_text(
+        f'[encoder]\nname = "{tiny()}"\nmax_length = 16\n[train]\nepochs = 1\nvalidation = 0.2\n'
+        '[tasks.t]\nkind = "classify"\ndata = "a.csv"\ntext = "message"\nlabel = "topic"\nleaks = "keep"\n'
+    )
+    closeknit("multitask", "study.toml", "--out", "m")
+    assert len(closeknit("predict", "m", "a.csv", "--task", "t").stdout.splitlines()) == 20
+    assert "accuracy" in closeknit("evaluate", "m", "a.csv", "--task", "t").stdout
+
+
+def test_numbers_of_numpy_are_numbers(tiny, rows):
+    texts, labels = rows["topic"]
+    pairs, scores = rows["alike"]
+    numbers = [np.int64(sorted(set(labels)).index(label)) for label in labels]
+    data = {"topic": (texts, numbers), "alike": (pairs, [np.float32(score) for score in scores])}
+    model = MultiTask(encoder=tiny(), epochs=1, batch_size=8, max_length=24).fit(data)
+    assert model.model_.task("alike").kind == "pair_score"
+    assert {type(label) for label in model.classes("topic")} == {int}
+
+
 def test_several_files_make_one_part_and_may_lie_in_the_data_folder(tmp_path, monkeypatch):
     for name in "ab":
         write_csv(tmp_path / f"{name}.csv", ["text", "label"], [(f"{name} one", "x"), (f"{name} two", "y")])

@@ -31,7 +31,8 @@ def save(folder: Path, number: int, tensors: dict[str, Tensor], facts: dict[str,
             write_tensors(unfinished / TENSORS, tensors)
             write_json(unfinished / FACTS, facts)
             finished = folder / f"step-{number:09d}"
-            shutil.rmtree(finished, ignore_errors=True)
+            if finished.exists():
+                finished.rename(folder / f"unfinished-{os.getpid()}-before")
             unfinished.rename(finished)
             _sync(folder)
         except BaseException:
@@ -43,11 +44,16 @@ def save(folder: Path, number: int, tensors: dict[str, Tensor], facts: dict[str,
 
 
 def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """The newest whole checkpoint of a folder, or None where there is none."""
-    whole = sorted(folder.glob("step-*")) if folder.is_dir() else []
-    if not whole:
-        return None
-    return read_tensors(whole[-1] / TENSORS), read_json(whole[-1] / FACTS)
+    """The newest whole checkpoint of a folder, or None where there is none; an error where all are damaged."""
+    damage: ModelError | None = None
+    for one in sorted(folder.glob("step-*"), reverse=True) if folder.is_dir() else []:
+        try:
+            return read_tensors(one / TENSORS), read_json(one / FACTS)
+        except ModelError as error:
+            damage = damage or error
+    if damage is not None:
+        raise damage
+    return None
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:

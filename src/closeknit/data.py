@@ -167,6 +167,14 @@ def from_python(
     return build(columns, Columns(empty=empty), name)
 
 
+def single_texts(texts: Sequence[object]) -> list[str]:
+    """A list of strings, checked; pairs are refused."""
+    examples = from_python(texts, name="the texts")
+    if examples.pairs is not None:
+        raise DataError("the texts are pairs; a vector is made of one text: give a list of strings")
+    return examples.texts
+
+
 # ---------------------------------------------------------------- files
 
 

@@ -5,6 +5,7 @@ Everything here takes an encoder as a function from a list of texts to rows (n, 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import sys
@@ -89,6 +90,7 @@ def read_scored_pairs(
     path: str | Path,
     part: str | None = None,
     *,
+    prefer: str = "test",
     first: str | None = None,
     second: str | None = None,
     score: str | None = None,
@@ -97,11 +99,11 @@ def read_scored_pairs(
     """Pairs from a CSV, TSV, JSONL or Parquet file, or from one part of a folder of such files.
 
     Unless columns are named, they are text1, text or sentence1; text2 or sentence2; score; and, where
-    there is one, subset, group or genre. A folder gives its test part, or its only one.
+    there is one, subset, group or genre. A folder gives the part that is preferred, `all`, or its only one.
     """
     path = Path(path)
     if path.is_dir():
-        file, chosen = _part_of(path, part)
+        file, chosen = _part_of(path, part, prefer)
         name = path.resolve().name + ("" if chosen in ("test", "all") else f" {chosen}")
     else:
         if part is not None:
@@ -133,16 +135,18 @@ class _Absent(DataError):
     """A known data set that is not on this machine and cannot be had."""
 
 
-def _part_of(folder: Path, part: str | None) -> tuple[Path, str]:
+def _part_of(folder: Path, part: str | None, prefer: str) -> tuple[Path, str]:
     found = {name: file for name in PARTS if (file := _with_suffix(folder / name)) is not None}
     if part is None:
         if not found:
             expected = f"{', '.join(PARTS[:-1])} or {PARTS[-1]} with one of {', '.join(SUFFIXES)}"
             held = ", ".join(sorted(p.name for p in folder.iterdir())[:8])
             raise DataError(f"{folder} has no data files: expected {expected}; it holds {held or 'nothing'}")
-        part = next((name for name in ("test", "all") if name in found), None)
+        part = next((name for name in (prefer, "all") if name in found), None)
         if part is None and len(found) > 1:
-            raise DataError(f"{folder} has the parts {', '.join(found)}, but no test; say which part to read")
+            raise DataError(
+                f"{folder} has the parts {', '.join(found)}, but no {prefer}; say which part to read"
+            )
         part = part or next(iter(found))
     if part not in found:
         raise DataError(f"{folder} has no part {part}; it has {', '.join(found) or 'none'}")
@@ -353,6 +357,7 @@ def evaluate_suite(
             raise ConfigError(f"unknown measure {measure}{did_you_mean(measure, MEASURES)}")
     scores: list[Score] = []
     absent: list[str] = []
+    read: dict[str, str | Path] = {}  # name in the table -> what was read
     for name in _expanded([names] if isinstance(names, str | Path) else names):
         try:
             pairs = named_pairs(name) if isinstance(name, str) else read_scored_pairs(name)
@@ -360,6 +365,8 @@ def evaluate_suite(
             absent.append(str(reason))
             say(f"left out: {reason}")
             continue
+        if read.setdefault(pairs.name, name) != name:  # another file of the same name
+            pairs = dataclasses.replace(pairs, name=str(name))
         scores += _measured(encode, pairs, measures)
     if not scores:
         raise DataError("there is nothing to score: " + ("; ".join(absent) or "no data set was named"))

@@ -66,11 +66,12 @@ def _retrieval(model: SentenceModel, source: str) -> list[Score]:
 
 
 def _course(model: SentenceModel, scores: Sequence[Score]) -> list[tuple[float, float]]:
-    """(uniformity, alignment) during training as far as it was followed, else where the model stands now."""
+    """(uniformity, alignment) during training as far as it was followed, and at the end where the model stands now."""
     metrics = model.metrics
     records = [metrics["before"], *metrics["history"]] if "before" in metrics and "history" in metrics else []
     course = [(record["uniformity"], record["alignment"]) for record in records if "uniformity" in record]
-    if course:
-        return course
-    where = {score.measure: score.value for score in scores if score.measure in ("uniformity", "alignment")}
-    return [(where["uniformity"], where["alignment"])] if len(where) == 2 else []
+    where: dict[str, float] = {}
+    for score in scores:
+        if score.measure in ("uniformity", "alignment"):
+            where.setdefault(score.measure, score.value)  # of the first set
+    return [*course, (where["uniformity"], where["alignment"])] if len(where) == 2 else course

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .config import RunConfig
-from .data import from_python
+from .data import from_python, single_texts
 from .embedding import EmbeddingFit
 from .embedding_scores import ScoredPairs
 from .errors import ConfigError, DataError
@@ -267,9 +267,12 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         `half` computes in bfloat16 on a GPU: faster, and right to two or three digits.
         """
         check_is_fitted(self, "model_")
-        examples = from_python(_listed(texts), name="the texts")
         return self.model_.encode(
-            examples.texts, normalize=normalize, batch_size=batch_size, show_progress=show_progress, half=half
+            single_texts(_listed(texts)),
+            normalize=normalize,
+            batch_size=batch_size,
+            show_progress=show_progress,
+            half=half,
         )
 
     def transform(self, X: Sequence[str]) -> Floats:
@@ -298,13 +301,21 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             tables["train"]["lr"],
             tables["encoder"]["max_length"],
             tables["encoder"]["pooling"],
-            random_state=tables["train"]["seed"],
+            _rest(tables["method"], "name"),
+            tables["train"]["seed"],
+            _rest(tables["train"], "epochs", "batch_size", "lr", "seed"),
+            _rest(tables["encoder"], "name", "max_length", "pooling"),
         )
         made.model_ = model
         return made
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
+
+
+def _rest(values: Mapping[str, Any], *named: str) -> dict[str, Any]:
+    """The settings of a table that have no argument of their own, but for those that are not set."""
+    return {key: value for key, value in values.items() if key not in named and value is not None}
 
 
 def _scored(rows: Any) -> ScoredPairs | None:

@@ -39,6 +39,8 @@ from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
 
 FORMAT = 1
 MAIN, METRICS, RUN = "closeknit.json", "metrics.json", "run.toml"
+UNFINISHED = "unfinished-model"  # a model that is being written
+TO_LOOK_AT = (".csv", ".png", ".md", ".html")  # files that loading a model does not need
 ALONE = "alone"  # models of single tasks, beside the one of all
 HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
 
@@ -199,24 +201,27 @@ def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; name a folder")
     held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if held and MAIN not in held and not held <= {"checkpoints", ALONE}:
+    ours = {MAIN, UNFINISHED} & held  # a save that was killed may have left anything of a model
+    if held and not ours and not held <= {"checkpoints", ALONE}:
         raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
     folder.mkdir(parents=True, exist_ok=True)
     old = _written_before(folder)
-    unfinished = folder / "unfinished-model"
+    unfinished = folder / UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     with no_space_explained(folder):
         try:
             write(unfinished)
-            (folder / MAIN).unlink(missing_ok=True)
-            for name in old:  # nothing of another model may stay beside the new one
-                _remove(folder / name)
-            for item in sorted(unfinished.iterdir(), key=lambda path: path.name == MAIN):
-                _remove(folder / item.name)
-                item.replace(folder / item.name)
-        finally:
+        except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        (folder / MAIN).unlink(missing_ok=True)
+        for name in old:  # nothing of another model may stay beside the new one
+            _remove(folder / name)
+        for item in sorted(unfinished.iterdir(), key=lambda path: path.name == MAIN):
+            _remove(folder / item.name)
+            item.replace(folder / item.name)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def describe_folder(
@@ -309,6 +314,8 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
         )
     for name, size in facts.get("files", {}).items():
         path = folder / name
+        if path.suffix in TO_LOOK_AT:
+            continue
         if not path.exists():
             raise ModelError(f"{path} is missing")
         if path.stat().st_size != size and path.suffix != ".toml":

@@ -16,6 +16,11 @@ _COLOURS = ("#5b6770", "#c8553d", "#2e6f95", "#6a994e", "#8e6c8a", "#bc8a1e")
 _MARKERS = ("o", "s", "D", "^")  # one round of colours each
 
 
+def _plain(text: str) -> str:
+    """A text of the user's as it is: between two dollar signs matplotlib would read a formula."""
+    return text.replace("$", r"\$")
+
+
 def pyplot() -> Any:
     try:
         import matplotlib
@@ -40,7 +45,7 @@ def comparison(
     figure, (scores, left, right) = plt.subplots(
         1, 3, figsize=(16, 5.6), layout="constrained", width_ratios=(1, 1.6, 1.6)
     )
-    figure.suptitle(title, fontsize=14)
+    figure.suptitle(_plain(title), fontsize=14)
     _paired_scores(scores, rows)
     classes = sorted(set(labels))
     palette = plt.get_cmap("tab20")
@@ -48,7 +53,8 @@ def comparison(
         flat = _flat_map(vectors)
         for i, label in enumerate(classes):
             own = flat[[j for j, text_label in enumerate(labels) if text_label == label]]
-            axes.scatter(own[:, 0], own[:, 1], s=22, color=palette(i % 20), label=label.replace("_", " "))
+            shown = _plain(label.replace("_", " "))
+            axes.scatter(own[:, 0], own[:, 1], s=22, color=palette(i % 20), label=shown)
         axes.set_title(f"test texts {name}", fontsize=11)
         axes.set_xticks([])
         axes.set_yticks([])
@@ -75,7 +81,7 @@ def _paired_scores(axes: Any, rows: Sequence[Scored]) -> None:
         mean = 100 * float(np.mean([row.weighted_f1 for row in rows if row.objective == name]))
         axes.plot([i - 0.18, i + 0.18], [mean, mean], color=_COLOURS[i % 6], linewidth=3)
         axes.annotate(f"{mean:.1f}", (i + 0.22, mean), va="center", fontsize=11, color=_COLOURS[i % 6])
-    axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
+    axes.set_xticks(range(len(names)), [_plain(name.replace("_", "\n")) for name in names])
     axes.set_xlim(-0.5, len(names) - 0.3)
     axes.set_ylabel("weighted F1 on the held-out fold")
     axes.set_title("the same folds, joined", fontsize=11)
@@ -100,8 +106,9 @@ def distance_map(path: Path, distance: npt.NDArray[np.float32], labels: Sequence
     side = min(20.0, 2.5 + 0.34 * len(labels))
     figure, axes = plt.subplots(figsize=(side + 1.0, side), layout="constrained")
     shown = axes.imshow(distance, cmap="Greys")
-    axes.set_xticks(range(len(labels)), labels, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    names = [_plain(label) for label in labels]
+    axes.set_xticks(range(len(labels)), names, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(labels)), names, fontsize=8)
     figure.colorbar(shown, ax=axes, shrink=0.7, label="distance")
     axes.set_title("label distance", fontsize=11)
     figure.savefig(path, dpi=110)
@@ -123,7 +130,7 @@ def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, 
         colour, marker = _COLOURS[i % len(_COLOURS)], _MARKERS[i // len(_COLOURS) % len(_MARKERS)]
         if len(course) > 1:
             _course(axes, course, np.where(spread > 0, spread, 1.0), colour)
-        axes.scatter(*course[-1], s=80, color=colour, marker=marker, label=name, zorder=4)
+        axes.scatter(*course[-1], s=80, color=colour, marker=marker, label=_plain(name), zorder=4)
     if any(len(course) > 1 for course in courses.values()):
         axes.scatter([], [], s=46, facecolor="white", edgecolor="#5b6770", label="where a course began")
     axes.margins(0.08)

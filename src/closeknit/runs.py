@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
+import json
 import shutil
 import signal
 import threading
@@ -130,11 +132,10 @@ def embed_in_folder(
         )
         sentences = mine_negatives(start.encode, sentences)
     digest = Fingerprint.of(*(Examples(column) for column in sentences.columns)).digest
-    identity = {
-        "kind": "sentence_encoder",
-        "run": config.to_dict(),
-        "data": {"rows": len(sentences), "digest": digest},
-    }
+    data = {"rows": len(sentences), "digest": digest, "groups": _digest(sentences.groups.tolist())}
+    if validation is not None:
+        data["validation"] = _digest([validation.first, validation.second, validation.scores.tolist()])
+    identity = {"kind": "sentence_encoder", "run": config.to_dict(), "data": data}
 
     def build(states: Path) -> EmbeddingFit:
         return EmbeddingFit(
@@ -223,6 +224,10 @@ def _multitask(
 
 
 # ---------------------------------------------------------------- what all runs in folders share
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _begin(out: Path, resume: bool, overwrite: bool) -> World:

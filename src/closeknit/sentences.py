@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ _JUDGED = {"0", "1", "yes", "no", "true", "false", "entailment", "neutral", "con
 class Sentences:
     """B texts in one to three columns: the text; what belongs to it; what does not, but could be taken for it.
 
-    Rows of one group are never negatives of each other: rows that share a text, or a label where there is one.
+    Rows of one group are never negatives of each other: rows of a label, or, where there are none, rows that share a text.
     """
 
     columns: tuple[list[str], ...]
@@ -86,7 +87,10 @@ def build_sentences(
 
 
 def _groups(columns: Sequence[Sequence[str]], labels: Sequence[object] | None) -> Rows:
-    """A number for each row; the same for rows that share a text or a label, directly or through others."""
+    """A number for each row: its label's, or the same for rows that share a text, directly or through others."""
+    if labels is not None:
+        numbers: dict[str, int] = {}
+        return np.array([numbers.setdefault(str(label), len(numbers)) for label in labels], dtype=np.int64)
     parent = list(range(len(columns[0])))
 
     def root(row: int) -> int:
@@ -95,13 +99,10 @@ def _groups(columns: Sequence[Sequence[str]], labels: Sequence[object] | None) -
             row = parent[row]
         return row
 
-    keys = [*([("text", text) for text in column] for column in columns[:2])]
-    if labels is not None:
-        keys.append([("label", str(label)) for label in labels])
-    first: dict[tuple[str, str], int] = {}
-    for column in keys:
-        for row, key in enumerate(column):
-            parent[root(row)] = root(first.setdefault(key, row))
+    first: dict[str, int] = {}
+    for column in columns[:2]:
+        for row, text in enumerate(column):
+            parent[root(row)] = root(first.setdefault(text, row))
     return np.array([root(row) for row in range(len(parent))], dtype=np.int64)
 
 
@@ -146,8 +147,8 @@ def read_sentences(source: str, *, columns: dict[str, str] | None = None) -> Sen
         and "label" not in asked
         and not {"text", "text2"} <= asked.keys()
     )
-    kind = _JUDGED & {str(value).lower() for value in table["label"]} if judged else set()
-    if kind and {str(value).lower() for value in table["label"]} <= _JUDGED:
+    kind = {str(value).lower() for value in table["label"]} if judged else set()
+    if kind and all(one in _JUDGED or re.fullmatch(r"-?\d(\.0)?", one) for one in kind):
         raise DataError(
             f"{path} has pairs and a column label that judges them ({', '.join(sorted(kind))}): pairs that do not belong "
             "together would be learnt as if they did. Keep the rows that do (in a multi-task study: pretrain.positives names "

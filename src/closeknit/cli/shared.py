@@ -14,7 +14,6 @@ from ..errors import ConfigError, Stopped
 
 if TYPE_CHECKING:
     from ..data import Columns
-    from ..model import Model
 
 app = typer.Typer(
     name="closeknit",
@@ -65,8 +64,8 @@ def print_json(value: Any) -> None:
     print(json_library.dumps(value, ensure_ascii=False))
 
 
-def chosen_columns(model: Model | None, changes: list[str] | None) -> Columns:
-    """The columns the model was trained with, or the usual ones, with `--set data.…` on top."""
+def chosen_columns(known: Columns | None, changes: list[str] | None) -> Columns:
+    """The columns that a model was trained with, or the usual ones, with `--set data.…` on top."""
     import dataclasses
 
     from ..config import DataConfig, read_config
@@ -76,7 +75,7 @@ def chosen_columns(model: Model | None, changes: list[str] | None) -> Columns:
             raise ConfigError(
                 f"--set {change}: only settings of data can be changed here, like data.text=COLUMN"
             )
-    base = dataclasses.asdict(model.config.data if model else DataConfig())
+    base = dataclasses.asdict(DataConfig()) | dataclasses.asdict(known or DataConfig())
     asked = read_config(None, changes or [])
     given = {change.partition("=")[0].removeprefix("data.") for change in changes or []}
     return DataConfig(**{**base, **{key: getattr(asked.data, key) for key in given}})

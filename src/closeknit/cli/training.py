@@ -183,7 +183,7 @@ def embeddings(
     if len(found.columns) == 2:
         tables.setdefault("method", {}).setdefault("name", "multiple_negatives")
     run = with_recipe(tables, len(found.columns) + (mine and paired))
-    pairs = read_scored_pairs(validation) if validation else None
+    pairs = read_scored_pairs(validation, prefer="validation") if validation else None
     with stoppable("stopped before the first step"):
         metrics = embed_in_folder(
             found, run, out, validation=pairs, mine=mine, resume=resume, overwrite=overwrite

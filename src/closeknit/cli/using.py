@@ -24,7 +24,7 @@ from .shared import (
 )
 
 if TYPE_CHECKING:
-    from ..data import Examples
+    from ..data import Columns, Examples
     from ..encoder import Encoder
     from ..model import Model
 
@@ -60,7 +60,7 @@ def evaluate(
     if data is None:
         raise ConfigError("name the data to score the model on: a file, a folder or a catalogue name")
     loaded = _load(model)
-    found = catalogue.load(data, chosen_columns(loaded, set_))
+    found = catalogue.load(data, chosen_columns(loaded.config.data, set_))
     names = [part] if part else ["test", "all", "validation", "train"]
     examples = next((found.parts[name] for name in names if name in found.parts), None)
     if examples is None:
@@ -110,14 +110,14 @@ def predict(
             raise ConfigError(
                 f"the task {name} asks about pairs, which need a table: name a file with text and text2"
             )
-        examples = _texts(file, None, set_)
+        examples = _texts(file, several.task(name).columns, set_)
         with _threads_for(several.encoder, examples):
             given, labels = several.predict(name, examples), several.answers[name].labels
     else:
         if task is not None:
             raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
         loaded = _load(model)
-        examples = _texts(file, loaded, set_)
+        examples = _texts(file, loaded.config.data, set_)
         with _threads_for(loaded.encoder, examples):
             given, labels = loaded.outputs(examples)[0], loaded.labels
     for line in _answers(examples, given, labels):
@@ -165,7 +165,7 @@ def embed(
         encoder = (
             loaded.encoder if pooling is None else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
         )
-        texts = _texts(file, loaded, set_)
+        texts = _texts(file, loaded.config.data, set_)
         with _threads_for(encoder, texts):
             vectors = outputs(encoder, None, loaded.tokens(texts), half=half)[1]
         if normalize:
@@ -304,7 +304,7 @@ def _evaluate_tasks(
             raise ConfigError(f"say which task the data are for with --task: {', '.join(model.tasks)}")
         task = model.tasks[0]
     if data is not None and task is not None:
-        columns = dataclasses.asdict(chosen_columns(None, set_))
+        columns = dataclasses.asdict(chosen_columns(model.task(task).columns, set_))
         columns.pop("test")
         settings = dataclasses.replace(model.task(task), data=data, **columns)
         parts = {task: read_task(settings).parts}
@@ -335,10 +335,10 @@ def _evaluate_tasks(
     print_tasks({"score": scores}, {name: model.task(name).measure for name in chosen}, chosen)
 
 
-def _texts(file: str, model: Model | None, changes: list[str] | None) -> Examples:
+def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examples:
     from ..data import Columns, from_python, lines_of, read_file
 
-    columns = chosen_columns(model, changes)
+    columns = chosen_columns(known, changes)
     if file == "-":
         if sys.stdin.isatty():
             print("reading texts from the keyboard, a line each; end with Ctrl-D", file=sys.stderr)

@@ -75,23 +75,27 @@ def prepared(
     task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
     asked = DataSet(parts.name, {part: as_asked(examples, task) for part, examples in parts.parts.items()})
     training, validation, test = asked.training, asked.parts.get("validation"), asked.parts.get("test")
-    held = [part for part in (validation, test) if part is not None]
-    if task.leaks == "drop" and held:
-        seen = {key for part in held for key in _keys(part)}
-        kept = [row for row, key in enumerate(_keys(training)) if key not in seen]
+
+    def without_leaks(rows: Examples, *held: Examples | None) -> Examples:
+        seen = {key for part in held if part is not None for key in _keys(part)}
+        kept = [row for row, key in enumerate(_keys(rows)) if key not in seen or task.leaks != "drop"]
         if not kept:
             raise DataError("every training row is also in the validation or test part")
-        if len(kept) < len(training):
-            tell(
-                f"{name}: {len(training) - len(kept):,} of {len(training):,} training rows are also in the validation or "
-                f"test part and are left out (tasks.{name}.leaks=keep keeps them)"
-            )
-            training = training.select(kept)
+        if len(kept) == len(rows):
+            return rows
+        tell(
+            f"{name}: {len(rows) - len(kept):,} of {len(rows):,} training rows are also in the validation or "
+            f"test part and are left out (tasks.{name}.leaks=keep keeps them)"
+        )
+        return rows.select(kept)
+
+    training = without_leaks(training, validation, test)
     holds_out = validation is None and config.train.validation > 0
     if len(training) < (4 if holds_out else 2):
         raise DataError(f"{training.name} has {len(training)} rows to train on; that is too few")
     if holds_out:
         training, validation = _hold_out(training, config.train.validation, seed)
+        training = without_leaks(training, validation)
     if 0 < task.rows < len(training):
         training = training.select(_drawn(training, task.rows, seed))
     if scale < 1.0:
@@ -164,10 +168,9 @@ def as_asked(examples: Examples, task: TaskConfig) -> Examples:
 
 def _keys(examples: Examples) -> list[tuple[str, ...]]:
     """What makes two rows the same: their words, whatever the case, punctuation and order of the pair."""
-    columns = [[" ".join(re.findall(r"\w+", text.lower())) for text in examples.texts]]
-    if examples.pairs is not None:
-        columns.append([" ".join(re.findall(r"\w+", text.lower())) for text in examples.pairs])
-    return [tuple(sorted(row)) for row in zip(*columns, strict=True)]
+    columns = [column for column in (examples.texts, examples.pairs) if column is not None]
+    words = [[" ".join(re.findall(r"\w+", text.lower())) or text for text in column] for column in columns]
+    return [tuple(sorted(row)) for row in zip(*words, strict=True)]
 
 
 def _drawn(examples: Examples, rows: int, seed: int) -> Rows:

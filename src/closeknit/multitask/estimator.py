@@ -12,7 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..data import DataSet, Examples, from_python
+from ..data import DataSet, Examples, from_python, single_texts
 from ..errors import ConfigError, DataError, did_you_mean
 from ..evaluation import Floats, encode_texts, softmax
 from ..progress import follow, say
@@ -220,8 +220,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     def encode(self, texts: Sequence[str], normalize: bool = False) -> Floats:
         """The vectors (R, H) that all tasks share, of single texts."""
         check_is_fitted(self, "model_")
-        examples = from_python(texts, name="the texts")
-        return encode_texts(self.model_.encoder, self.model_.tokeniser, examples.texts, normalize=normalize)
+        found = single_texts(texts)
+        return encode_texts(self.model_.encoder, self.model_.tokeniser, found, normalize=normalize)
 
     def _given(self, task: str, X: Sequence[Any]) -> Floats:
         check_is_fitted(self, "model_")
@@ -250,6 +250,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             encoder["pooling"],
             tables["schedule"],
             tables["shared"],
+            {k: v for k, v in tables["pretrain"].items() if k != "data"}
+            if model.config.pretrain.data
+            else None,
             random_state=train["seed"],
             train_options={k: v for k, v in train.items() if k not in ("epochs", "batch_size", "lr", "seed")},
             encoder_options={k: v for k, v in encoder.items() if k not in ("name", "max_length", "pooling")},
@@ -273,7 +276,10 @@ def _list(values: Any) -> list[Any]:
     """A list from a list, an array, or a column or several of a table."""
     if hasattr(values, "to_numpy"):
         values = values.to_numpy()
-    return values.tolist() if hasattr(values, "tolist") else list(values)
+    if hasattr(values, "tolist"):
+        listed: list[Any] = values.tolist()
+        return listed
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def _kind(given: Rows) -> str:
