@@ -150,14 +150,15 @@ def test_a_run_that_diverges_is_stopped_at_its_first_bad_update(tiny, small):
     assert all(torch.isfinite(value).all() for value in state(fit).values() if value.is_floating_point())
 
 
-def test_runs_side_by_side_are_what_they_are_alone(tiny, small):
+@pytest.mark.parametrize("kind", ["bert", "albert"])  # with fused layers, and with torch's own dropout
+def test_runs_side_by_side_are_what_they_are_alone(tiny, small, kind):
     examples = from_python(*small)
     rows = np.arange(len(examples))
 
     def jobs():
         return [
             Job("small", 36, name, seed, fold, rows[rows % 3 != fold], rows[rows % 3 == fold],
-                tuple(examples.classes), config(tiny, name, seed=seed, lr=1e-2), f"{name}-{seed}-{fold}", details=True)
+                tuple(examples.classes), config(tiny, name, kind, seed=seed, lr=1e-2), f"{name}-{seed}-{fold}", details=True)
             for seed in (2, 3) for name in ("cross_entropy", "triple_entropy", "auto") for fold in range(3)
         ]  # fmt: skip
 

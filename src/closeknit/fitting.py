@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -287,6 +288,7 @@ class Lane:
         """Forget the oldest trainings where they are many, or memory is not plenty."""
         while self.trainings and (len(self.trainings) >= KINDS or not memory_is_plenty(device)):
             self.trainings.pop(next(iter(self.trainings)))
+            gc.collect()  # a training and its graphs know each other
             torch.cuda.empty_cache()
 
 

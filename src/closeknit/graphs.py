@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .errors import TrainingError
 from .tasks import Batch, Drawn, Shelved, Task
 
 if TYPE_CHECKING:
@@ -50,16 +51,23 @@ class Graphs:
         self.training, self.tell = training, tell
         self.stream = torch.cuda.Stream(training.world.device)
         self.pool = torch.cuda.graph_pool_handle()
-        self.choose_widths()
         self.seen: set[Shape] = set()  # that ran kernel by kernel
         self.warm = False  # whether any did: what is loaded once is there then
         self.captured: dict[Shape, Captured] = {}
         self.broken = False
+        self.choose_widths()
 
     def choose_widths(self) -> None:
         """Those of the run that begins: dropout draws by places in the padded batch, so they may not be another run's."""
         epochs = self.training.config.epochs
         self.widths = {task.name: task_widths(task, epochs) for task in self.training.tasks}
+        if len(self.captured) > MOST_GRAPHS // 2:  # room for this run's, where earlier ones had others
+            wanted = {(name, width) for name, own in self.widths.items() for width in own}
+            self.captured = {
+                shape: own
+                for shape, own in self.captured.items()
+                if all((name, width) in wanted for name, _, width in shape)
+            }
 
     def update(self, turn: Sequence[Task], drawn: Sequence[Drawn]) -> Numbers:
         """One update with the next batch of each task; dropout is seeded already."""
@@ -72,7 +80,8 @@ class Graphs:
             if isinstance(task.batch, Shelved)
         ]
         found = self.captured.get(shape)
-        ready = shape in self.seen or self.warm
+        # torch's own optimizer makes its moments in the first update of a task, which must not be a captured one
+        ready = shape in self.seen or (self.warm and self.training.stepper is not None)
         if found is None and ready and not self.broken and len(self.captured) < MOST_GRAPHS:
             found = self._capture(turn, drawn, shape, rows)
         if found is None:
@@ -82,7 +91,7 @@ class Graphs:
                 return self._run(turn, drawn, shape, rows)
         for place, own in zip(found.rows, rows, strict=True):
             place.copy_(own)
-        with self._alone():
+        with self._alone(shape):
             found.graph.replay()
         losses, terms, values = found.numbers
         return losses, terms, values.clone()
@@ -106,32 +115,35 @@ class Graphs:
         stepper = self.training.stepper
         kept = None if stepper is None else stepper.begin_capture()
         with self._aside(), _uncollected():
+            if Graphs.last is not None:  # a capture begins by writing torch's own seed
+                self.stream.wait_event(Graphs.last)
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
                 numbers = self._run(turn, drawn, shape, static)
-            except RuntimeError as error:
+                graph.capture_end()
+            except (RuntimeError, TrainingError) as error:
                 with contextlib.suppress(RuntimeError):
                     graph.capture_end()
                 torch.cuda.synchronize()
                 self.pool = torch.cuda.graph_pool_handle()  # what the failed one leaves cannot be used again
-                self.broken = (
-                    shape in self.seen
-                )  # else it may only want something that is loaded at first use
+                torch.cuda.empty_cache()  # a capture has memory of its own, which may be what was short
+                # else it may only want something that is loaded at first use
+                self.broken = shape in self.seen or isinstance(error, TrainingError)
                 if self.broken:
                     reason = str(error).strip().splitlines()[0]
                     self.tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
                 return None
-            graph.capture_end()
+            Graphs.last = self.stream.record_event()
         if stepper is not None:
             stepper.finish_capture()
         self.captured[shape] = Captured(graph, static, numbers, kept)
         return self.captured[shape]
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self, shape: Shape) -> Iterator[None]:
         """After the graphs of other trainings, where dropout reads torch's own seed: all graphs read it in the same place."""
         lean, stream = self.training.lean, torch.cuda.current_stream()
-        if lean is not None and lean.whole:
+        if lean is not None and lean.whole and lean.takes(max(width for _, _, width in shape)):
             yield
             return
         if Graphs.last is not None:

@@ -48,6 +48,13 @@ class Lean:
         self.seed = torch.zeros((), dtype=torch.int64)
         self.drawn = 0
 
+    @staticmethod
+    def takes(width: int) -> bool:
+        """Whether fused layers take texts of so many tokens; others draw their dropout as torch does."""
+        from .kernels.layers import LONGEST
+
+        return width <= LONGEST
+
     @contextlib.contextmanager
     def used(self, seed: Tensor) -> Iterator[None]:
         """Inside, the modules pass this way, with the dropout of this seed."""
