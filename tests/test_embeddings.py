@@ -107,6 +107,8 @@ def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
     with pytest.raises(DataError, match="neither a file"):
         read_sentences("nothere")
     assert len(read_sentences("messages")) > 100
+    with pytest.raises(DataError, match="columns are named of files"):
+        read_sentences("messages", columns={"label": "label"})
     (tmp_path / "judged.csv").write_text("text,text2,label\na,b,0\nc,d,1\n")
     with pytest.raises(DataError, match="do not belong together"):
         read_sentences(str(tmp_path / "judged.csv"))

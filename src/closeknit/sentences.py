@@ -116,6 +116,10 @@ def read_sentences(source: str, *, columns: dict[str, str] | None = None) -> Sen
     if path.is_dir():
         path = _part_of(path)
     elif not path.exists() and source in catalogue.CATALOGUE:
+        if asked:
+            raise DataError(
+                f"{source} is a data set of the catalogue, of which the texts are taken; columns are named of files"
+            )
         examples = catalogue.load(source).training
         return build_sentences((examples.texts,), None, source)
     elif not path.exists() and not path.suffix:

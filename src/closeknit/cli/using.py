@@ -56,7 +56,7 @@ def evaluate(
         _evaluate_tasks(model, data, part, task, set_, json)
         return
     if task is not None:
-        raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
+        raise ConfigError(f"--task is for models of several tasks; {model} has one")
     if data is None:
         raise ConfigError("name the data to score the model on: a file, a folder or a catalogue name")
     loaded = _load(model)
@@ -115,7 +115,7 @@ def predict(
             given, labels = several.predict(name, examples), several.answers[name].labels
     else:
         if task is not None:
-            raise ConfigError(f"--task is for models of several tasks; {model} is a text classifier")
+            raise ConfigError(f"--task is for models of several tasks; {model} has one")
         loaded = _load(model)
         examples = _texts(file, loaded.config.data, set_)
         with _threads_for(loaded.encoder, examples):
