@@ -65,7 +65,9 @@ def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(tiny, small,
         assert torch.allclose(found.hidden[seen], own.hidden[seen], atol=1e-5)
     assert measured.keys() <= expected.keys()  # a table of types that nobody reads has none
     for name, value in expected.items():
-        atol = 2e-5 + 1e-6 * float(value.abs().max())  # small entries of a large gradient are rounded like large ones
+        atol = 2e-5 + 1e-6 * float(
+            value.abs().max()
+        )  # small entries of a large gradient are rounded like large ones
         assert torch.allclose(measured.get(name, torch.zeros_like(value)), value, atol=atol, rtol=1e-3), name
 
 

@@ -98,15 +98,19 @@ class DataSet:
         for name in names:
             if name not in self.parts:
                 raise DataError(f"{self.name} has no part {name}, only {', '.join(self.parts)}")
-        chosen = [self.parts[name] for name in dict.fromkeys(names)]
+        return joined([(name, self.parts[name]) for name in dict.fromkeys(names)], self.name)
 
-        def join(column: str) -> list[Any] | None:
-            found = [getattr(part, column) for part in chosen]
-            if any((own is None) != (found[0] is None) for own in found):
-                raise DataError(f"{self.name}: not all of {', '.join(names)} have {column}")
-            return None if found[0] is None else [value for own in found for value in own]
 
-        return Examples(join("texts") or [], join("pairs"), join("labels"), self.name, join("scores"))
+def joined(parts: Sequence[tuple[str, Examples]], name: str) -> Examples:
+    """The rows of several, one after the other; all have the same columns."""
+
+    def column(role: str) -> list[Any] | None:
+        found = [getattr(part, role) for _, part in parts]
+        if any((own is None) != (found[0] is None) for own in found):
+            raise DataError(f"{name}: not all of {', '.join(own for own, _ in parts)} have {role}")
+        return None if found[0] is None else [value for own in found for value in own]
+
+    return Examples(column("texts") or [], column("pairs"), column("labels"), name, column("scores"))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import catalogue
-from ..data import DataSet, Examples, Fingerprint, Rows, check_classes, read_file, split, subset
+from ..data import DataSet, Examples, Fingerprint, Rows, check_classes, joined, read_file, split, subset
 from ..errors import ConfigError, DataError, did_you_mean
 from .config import MultiTaskConfig, TaskConfig
 
@@ -127,17 +127,10 @@ def read_task(task: TaskConfig) -> DataSet:
 def _joined(files: Any, task: TaskConfig) -> Examples:
     """The rows of one file or of several, one after the other."""
     listed = [files] if isinstance(files, str) else list(files)
-    read = [read_file(_found(file), task.columns, target=task.target) for file in listed]
-    if not read:
+    if not listed:
         raise ConfigError("data names a part without files")
-    if len({part.pairs is None for part in read}) > 1:
-        raise DataError(f"{listed[0]} and the files after it do not all hold pairs")
-
-    def column(name: str) -> Any:
-        own = [getattr(part, name) for part in read]
-        return None if own[0] is None else [value for values in own for value in values]
-
-    return Examples(column("texts"), column("pairs"), column("labels"), " + ".join(listed), column("scores"))
+    read = [(file, read_file(_found(file), task.columns, target=task.target)) for file in listed]
+    return joined(read, " + ".join(listed))
 
 
 def _found(file: str) -> Path:
