@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import sys
 
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, normalizers
 
 from closeknit import encoder as encoders
+from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.encoder import Encoder, load_encoder
 from closeknit.errors import ConfigError, MissingExtra, ModelError
 from closeknit.evaluation import outputs
+from closeknit.fitting import Fit
 from closeknit.heads import build_heads, read_views
+from closeknit.tokens import FileTokeniser
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 TEXTS = ["my card was stolen today please help", "refund", "where is my parcel it never came"]
@@ -218,3 +223,66 @@ def test_a_missing_extra_is_named(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(MissingExtra, match=r"closeknit\[lora\]"):
         load_encoder(tiny(), max_length=32, lora_rank=2)
+
+
+@pytest.mark.parametrize("kind", ["bert", "xlnet"])
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_folder_that_pads_on_the_other_side_is_read_all_the_same(tiny, tmp_path, kind, bare):
+    shutil.copytree(tiny(kind), tmp_path / "odd")
+    settings = tmp_path / "odd" / "tokenizer_config.json"
+    other = {"bert": "left", "xlnet": "right"}[kind]
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"padding_side": other}))
+    usual = encode(*load_encoder(tiny(kind), max_length=32, bare=bare), TEXTS).pooled
+    assert torch.equal(
+        encode(*load_encoder(str(tmp_path / "odd"), max_length=32, bare=bare), TEXTS).pooled, usual
+    )
+
+
+def test_a_tokeniser_whose_settings_contradict_its_file_is_left_to_transformers(tiny, tmp_path):
+    shutil.copytree(tiny(), tmp_path / "odd")
+    settings = tmp_path / "odd" / "tokenizer_config.json"
+    own = json.loads(settings.read_text())
+    file = str(tmp_path / "odd" / "tokenizer.json")
+    tokenizer = Tokenizer.from_file(file)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.save(file)
+    for lower in (True, False):
+        settings.write_text(json.dumps(own | {"do_lower_case": lower}))
+        assert (FileTokeniser.load(tmp_path / "odd", 16) is not None) == lower
+
+
+def test_an_adapted_pooler_starts_the_classifier_too(tiny):
+    starts = []
+    for rank in (0, 2):
+        encoder, _ = load_encoder(tiny(), max_length=32, lora_rank=rank)
+        starts.append(build_heads(encoder, 3, {"logits"})["logits"].dense.weight)
+    assert torch.equal(*starts)
+
+
+def test_a_frozen_encoder_with_nothing_to_learn_is_told(tiny, small):
+    tables = {
+        "encoder": {"name": tiny(), "max_length": 16, "frozen": True},
+        "objective": {"name": "supcon", "ce_weight": 0.0},
+    }
+    with pytest.raises(ConfigError, match=r"encoder\.frozen leaves nothing to learn"):
+        Fit(from_python(*small), RunConfig.from_dict(tables))
+
+
+def test_textcnn_drops_out_whatever_its_pooling():
+    for pooling in ("first", "mean", "own"):
+        encoder, tokeniser = load_encoder("textcnn", pooling=pooling, vocabulary=from_python(TEXTS))
+        batch = tokeniser(from_python(TEXTS)).pad(range(3))
+        encoder.train()
+        if pooling != "first":
+            assert not torch.equal(encoder(batch).pooled, encoder(batch).pooled), pooling
+
+
+def test_textcnn_gives_a_pair_the_room_that_its_other_text_leaves():
+    words = [f"w{i}" for i in range(40)]
+    long, short = " ".join(words), "w1 w2"
+    _, tokeniser = load_encoder("textcnn", max_length=21, vocabulary=from_python([long]))
+    lengths = [
+        tokeniser(from_python([pair])).ids.tolist().index(tokeniser.SEPARATOR)
+        for pair in ((long, short), (short, long), (long, long))
+    ]
+    assert lengths == [18, 2, 10]

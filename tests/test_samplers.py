@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from closeknit.samplers import batches_per_epoch, k_per_class, length_grouped, rows_without_positive
@@ -41,6 +41,8 @@ labels = st.lists(st.integers(0, 6), min_size=2, max_size=200).map(np.array)
 
 
 @given(labels, st.integers(4, 64), st.integers(2, 4), st.integers(0, 2**31), st.integers(0, 9))
+@example(np.array([0] * 5 + [1] * 3), 6, 3, 0, 0)
+@example(np.array([0] * 5 + [1] * 3), 6, 3, 1, 1)
 def test_every_row_meets_another_of_its_class(y, batch_size, k, seed, epoch):
     row_lengths = np.random.default_rng(seed).integers(3, 60, len(y))
     plan = k_per_class(y, row_lengths, batch_size, seed, k=k)

@@ -85,7 +85,9 @@ class Encoder(nn.Module):
             return pooled
         if self.pooling == "mean":
             weights = mask.unsqueeze(-1).to(hidden.dtype)  # (R, T, 1)
-            return (hidden * weights).sum(1) / weights.sum(1)
+            mean = (hidden * weights).sum(1) / weights.sum(1)  # (R, H)
+            dropped: Tensor = self.trunk.dropout(mean) if isinstance(self.trunk, TextCNN) else mean
+            return dropped
         return hidden[:, -1] if self.model_type == "xlnet" else hidden[:, 0]
 
 
@@ -124,8 +126,10 @@ def load_encoder(
             plain, tokeniser = found
             if (_positions(plain.config) or max_length) >= max_length:  # else the error below
                 plain.requires_grad_(not frozen)
+                tokeniser.pad_left = False  # the first token stands first, whatever a folder says
                 return Encoder(plain, pooling, name or DEFAULT_HUB_NAME), tokeniser
     trunk, tokenizer = load_pretrained(source, dropout=dropout)
+    tokenizer.padding_side = "left" if trunk.config.model_type == "xlnet" else "right"  # where a text is read
     most = _positions(trunk.config)
     if max_length is None:
         max_length = min(256, most or 256)

@@ -77,6 +77,7 @@ class Classifier(nn.Module):
                     nn.init.zeros_(layer.bias)
         pooler = getattr(encoder.trunk, "pooler", None)
         pooler = getattr(pooler, "dense", pooler)
+        pooler = getattr(pooler, "base_layer", pooler)  # beneath an adapter
         if (
             encoder.model_type in ("bert", "albert")
             and isinstance(pooler, nn.Linear)

@@ -50,7 +50,7 @@ def k_per_class(
 
     Every epoch the rows of each class are dealt into groups of k (the last may have more, never one
     alone); groups are dealt into pools, sorted by length inside a pool, and laid into batches of
-    about `batch_size` rows, k more at the most. Every row is used once.
+    about `batch_size` rows, less than 2 k more. Every row is used once.
     """
     amount = batches_per_epoch(len(labels), batch_size)
 
@@ -75,12 +75,16 @@ def k_per_class(
         for i, reached in zip(order, sizes, strict=True):
             place = min(int((reached - 1) * amount / len(labels)), amount - 1)
             batches[place].append(dealt[i])
-        made = [np.concatenate(batch) for batch in batches if batch]
-        while len(made) < amount:  # a group that filled two batches' share: halve the largest
-            largest = max(range(len(made)), key=lambda i: len(made[i]))
-            first, second = np.array_split(made.pop(largest), 2)
-            made += [first, second]
-        return [made[i] for i in generator.permutation(amount)]
+        made = [batch for batch in batches if batch]
+        while (
+            len(made) < amount
+        ):  # a group that filled two batches' share: halve the largest, between groups where there are two
+            largest = max(range(len(made)), key=lambda i: sum(map(len, made[i])))
+            batch = made.pop(largest)
+            if len(batch) == 1:
+                batch = list(np.array_split(batch[0], 2))
+            made += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+        return [np.concatenate(made[i]) for i in generator.permutation(amount)]
 
     return plan
 

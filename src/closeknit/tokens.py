@@ -175,6 +175,11 @@ class FileTokeniser:
         "TokenizersBackend",
         "PreTrainedTokenizer",
     )  # these say it in their settings, or it is not known
+    NORMAL: ClassVar[dict[str, str]] = {  # a setting, and what the file calls it
+        "do_lower_case": "lowercase",
+        "strip_accents": "strip_accents",
+        "tokenize_chinese_chars": "handle_chinese_chars",
+    }
     STRANGE = (
         "auto_map",
         "split_special_tokens",
@@ -205,6 +210,14 @@ class FileTokeniser:
         ):
             return None
         tokenizer = Tokenizer.from_file(str(folder / cls.FILE))
+        normal = json.loads(tokenizer.normalizer.__getstate__()) if tokenizer.normalizer else {}
+        both = [
+            (settings[said], normal[does])
+            for said, does in cls.NORMAL.items()
+            if said in settings and does in normal
+        ]
+        if any(asked != done for asked, done in both):
+            return None  # transformers would go by the settings
         named = {
             value for key, value in settings.items() if key.endswith("_token") and isinstance(value, str)
         }
@@ -291,9 +304,9 @@ class WordTokeniser:
         rows: list[list[int]] = []
         for i, text in enumerate(examples.texts):
             row = self._ids(text)
-            if examples.pairs is not None:
-                half = (self.max_length - 1) // 2
-                row = [*row[:half], self.SEPARATOR, *self._ids(examples.pairs[i])]
+            if examples.pairs is not None:  # of two long texts each has half of the room
+                second, room = self._ids(examples.pairs[i]), self.max_length - 1
+                row = [*row[: max(room // 2, room - len(second))], self.SEPARATOR, *second]
             rows.append(row[: self.max_length] or [self.UNKNOWN])
         ids = _flat(rows)
         return Tokens(ids, ids == self.SEPARATOR, None, _offsets(rows), self.PAD)

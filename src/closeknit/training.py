@@ -174,6 +174,10 @@ class Training:
         self.learners.to(self.world.device).train()
         self.groups = parameter_groups(encoder, self.tasks, config)
         self.parameters = [p for group in self.groups for p in group["params"]]
+        if not self.parameters:
+            raise ConfigError(
+                "encoder.frozen leaves nothing to learn: the objective has neither a classifier nor anything of its own"
+            )
         self.shared = [p for p in encoder.parameters() if p.requires_grad]  # by all tasks
         self.rates = [float(group["lr"]) for group in self.groups]
         self.cues = Cues(self.rates, self.world.device)
