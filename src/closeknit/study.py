@@ -166,18 +166,10 @@ def read_study(
     base = {table: dict(tables.get(table, {})) for table in ("data", "encoder", "train")}
     base["train"].setdefault("positives", 0)  # the same batches for every objective
     variants: dict[str, Any] = tables.get("objectives", {})
-    listed = tables.get("study", {}).get("objectives") or []
-    names = study.get("objectives") or list(variants) or ["cross_entropy", "triple_entropy"]
-    for own in (listed, names):
-        if not isinstance(own, list | tuple) or not all(isinstance(name, str) for name in own):
-            raise ConfigError(f"study.objectives is {own!r}; give a list of names")
-    for name in names:
-        if name not in variants and name not in OBJECTIVES:
-            near = did_you_mean(name, [*variants, *OBJECTIVES])
-            raise ConfigError(f"unknown objective {name}{near}")
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise ConfigError(f"the objective {twice[0]} is given twice")
+    listed = _checked_names(tables.get("study", {}).get("objectives") or [], variants)
+    names = _checked_names(
+        study.get("objectives") or list(variants) or ["cross_entropy", "triple_entropy"], variants
+    )
     tables_known = ("data", "encoder", "train", "objective", *names)
     for table in changes:
         if table not in tables_known:
@@ -223,6 +215,18 @@ def read_study(
         spaces=spaces,
         **more,
     )
+
+
+def _checked_names(names: Any, variants: Mapping[str, Any]) -> list[str]:
+    """The objectives of a study by their names there: each known, and once."""
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"study.objectives is {names!r}; give a list of names")
+    for name, times in Counter(names).items():
+        if name not in variants and name not in OBJECTIVES:
+            raise ConfigError(f"unknown objective {name}{did_you_mean(name, [*variants, *OBJECTIVES])}")
+        if times > 1:
+            raise ConfigError(f"the objective {name} is given twice")
+    return list(names)
 
 
 def _variant(
