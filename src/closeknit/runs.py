@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import shutil
 import signal
 import threading
@@ -131,10 +129,11 @@ def embed_in_folder(
             settings.name, pooling=settings.pooling, max_length=settings.max_length
         )
         sentences = mine_negatives(start.encode, sentences)
-    digest = Fingerprint.of(*(Examples(column) for column in sentences.columns)).digest
-    data = {"rows": len(sentences), "digest": digest, "groups": _digest(sentences.groups.tolist())}
+    groups = [str(group) for group in sentences.groups]
+    parts = [Examples(column, labels=groups) for column in sentences.columns]
     if validation is not None:
-        data["validation"] = _digest([validation.first, validation.second, validation.scores.tolist()])
+        parts.append(Examples(validation.first, validation.second, scores=validation.scores.tolist()))
+    data = {"rows": len(sentences), "digest": Fingerprint.of(*parts).digest}
     identity = {"kind": "sentence_encoder", "run": config.to_dict(), "data": data}
 
     def build(states: Path) -> EmbeddingFit:
@@ -224,10 +223,6 @@ def _multitask(
 
 
 # ---------------------------------------------------------------- what all runs in folders share
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _begin(out: Path, resume: bool, overwrite: bool) -> World:

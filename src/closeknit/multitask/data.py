@@ -77,8 +77,11 @@ def prepared(
     training, validation, test = asked.training, asked.parts.get("validation"), asked.parts.get("test")
 
     def without_leaks(rows: Examples, *held: Examples | None) -> Examples:
-        seen = {key for part in held if part is not None for key in _keys(part)}
-        kept = [row for row, key in enumerate(_keys(rows)) if key not in seen or task.leaks != "drop"]
+        given = [part for part in held if part is not None]
+        if task.leaks != "drop" or not given:
+            return rows
+        seen = {key for part in given for key in _keys(part)}
+        kept = [row for row, key in enumerate(_keys(rows)) if key not in seen]
         if not kept:
             raise DataError("every training row is also in the validation or test part")
         if len(kept) == len(rows):
