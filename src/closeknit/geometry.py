@@ -26,20 +26,30 @@ def in_own_precision(forward: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
 
 def unit(x: Tensor) -> Tensor:
-    """Rows divided by their L2 norm; a row of zeros stays zero and takes no gradient.
-
-    Very long and very short rows are first brought near length 1 by a power of two, which changes no digit.
-    """
+    """Rows divided by their L2 norm; a row of zeros stays zero and takes no gradient."""
     x = at_least_float32(x)
-    largest = x.detach().abs().amax(-1, keepdim=True)  # (..., 1)
-    shrink = torch.frexp(largest).mantissa / largest
-    x = x * torch.where(largest > torch.finfo(x.dtype).tiny, shrink, 1.0)
-    return x * inverse_length(x)
+    x = x * _near_one(x)
+    return x * _inverse_norm(x)
 
 
 def inverse_length(x: Tensor) -> Tensor:
     """One over the L2 norm of each row (..., 1), in float32 at least; 0 for a row of zeros."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=at_least_float32(x[:0]).dtype)
+    x = at_least_float32(x)
+    shrink = _near_one(x)
+    return shrink * _inverse_norm(x * shrink)
+
+
+def _near_one(x: Tensor) -> Tensor:
+    """The power of two (..., 1) that brings a row near length 1, however long or short it is, and changes no digit of it."""
+    x = x.detach()
+    largest = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True))
+    return torch.where(
+        largest > torch.finfo(x.dtype).tiny, torch.frexp(largest).mantissa / largest, torch.ones_like(largest)
+    )
+
+
+def _inverse_norm(x: Tensor) -> Tensor:
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     tiny = torch.finfo(norm.dtype).tiny
     return torch.where(norm > tiny, 1.0 / norm.clamp_min(tiny), 0.0)
 
