@@ -291,6 +291,22 @@ def test_without_dropout_chunks_change_nothing(tiny):
     same_gradients(gradients(fit, 0), gradients(fit, 5))
 
 
+@pytest.mark.parametrize("kind", ["bert", "xlnet"])
+def test_chunks_read_the_padding_of_the_whole_batch(tiny, kind):
+    from closeknit.config import RunConfig
+    from closeknit.data import from_python
+    from closeknit.fitting import Fit
+
+    texts = [text * (1 + i % 3) for i, text in enumerate(["card lost ", "where is my parcel "] * 6)]
+    tables = {
+        "encoder": {"name": tiny(kind), "max_length": 16, "dropout": 0.0},
+        "objective": {"name": "triple_entropy", "tokens": "all", "ce_weight": 0.0},
+        "train": {"epochs": 1, "batch_size": 12},
+    }
+    fit = Fit(from_python(texts, ["a", "b"] * 6), RunConfig.from_dict(tables), tell=lambda text: None)
+    same_gradients(gradients(fit, 0), gradients(fit, 2))
+
+
 # ---------------------------------------------------------------- fits
 
 

@@ -194,11 +194,12 @@ def read_views(
     wanted: Iterable[str],
     *,
     gaps: bool = False,
+    chunk: bool = False,
 ) -> dict[str, View]:
     """The views of a batch that its objective asks for, each computed once, in the encoder's precision.
 
     With `gaps` a view of tokens has a row for every place of the batch, and label -1 where none is chosen: its shape does
-    not depend on the texts.
+    not depend on the texts. In a `chunk` of a batch padding counts up to the width of the chunk, which is then the batch's.
     """
     asked = list(wanted)
     views: dict[str, View] = {}
@@ -223,7 +224,7 @@ def read_views(
             told = y >= 0  # (R, T)
             views[name] = View(heads[name](encoded.hidden[told]), y[told])
         elif name.endswith("tokens"):
-            chosen = _chosen_tokens(encoded, name)  # (R, T)
+            chosen = _chosen_tokens(encoded, name, chunk)  # (R, T)
             if gaps:
                 views[name] = View(
                     _products(encoded.hidden).flatten(0, 1), torch.where(chosen, y[:, None], -1).flatten()
@@ -241,11 +242,13 @@ def _products(z: Tensor) -> Tensor:
     return z
 
 
-def _chosen_tokens(encoded: Encoded, view: str) -> Tensor:
+def _chosen_tokens(encoded: Encoded, view: str, chunk: bool) -> Tensor:
     if view == "tokens":
         return encoded.mask
     if view == "content_tokens":
         return encoded.mask & ~encoded.special
+    if chunk:
+        return torch.ones_like(encoded.mask)
     return encoded.mask.any(0).expand_as(
         encoded.mask
     )  # what the batch would be padded to, were its width its own

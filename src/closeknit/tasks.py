@@ -26,12 +26,12 @@ class Batch:
     rows: npt.NDArray[np.int64]  # which rows of the data the whole batch holds, on all processes
     filler: bool = False  # this process had no row left: one is lent to it, and counts for nothing
 
-    def chunks(self, size: int) -> list[Batch]:
-        """The rows in pieces of this size, each padded no wider than it needs."""
+    def chunks(self, size: int, *, alike: bool = False) -> list[Batch]:
+        """The rows in pieces of this size, each padded no wider than it needs, or all `alike`: as the whole batch needs."""
         found: list[Batch] = []
         for start in range(0, len(self.labels), size):
             inputs = {name: value[start : start + size] for name, value in self.inputs.items()}
-            real = inputs["attention_mask"].any(0).nonzero()
+            real = (self.inputs if alike else inputs)["attention_mask"].any(0).nonzero()
             width = slice(int(real.min()), int(real.max()) + 1)
             trimmed = {name: value[:, width] for name, value in inputs.items()}
             found.append(Batch(trimmed, self.labels[start : start + size], self.rows, self.filler))

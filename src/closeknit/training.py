@@ -402,7 +402,7 @@ class Training:
             return loss, values
         # Gradient caching: views without a graph, the objective's gradients with respect to them, and then chunk by
         # chunk, under the same dropout, on into the encoder.
-        chunks = batch.chunks(size)
+        chunks = batch.chunks(size, alike="all_tokens" in task.objective.views)  # which reads the padding too
         with torch.no_grad():
             parts = [self._views(task, chunk, number) for number, chunk in enumerate(chunks)]
         whole = {
@@ -440,7 +440,13 @@ class Training:
                 self.lean.read(self.encoder, task.objective.views)
             encoded = self.encoder(batch.inputs)
             return read_views(
-                batch.inputs, encoded, batch.labels, task.heads, task.objective.views, gaps=self.gaps
+                batch.inputs,
+                encoded,
+                batch.labels,
+                task.heads,
+                task.objective.views,
+                gaps=self.gaps,
+                chunk=chunk is not None,
             )
 
     def _objective(
