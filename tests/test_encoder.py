@@ -17,7 +17,7 @@ from closeknit.encoder import Encoder, load_encoder
 from closeknit.errors import ConfigError, MissingExtra, ModelError
 from closeknit.evaluation import outputs
 from closeknit.fitting import Fit
-from closeknit.heads import build_heads, read_views
+from closeknit.heads import NearestCentroid, build_heads, read_views
 from closeknit.tokens import FileTokeniser
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
@@ -130,6 +130,12 @@ def test_every_token_carries_the_label_of_its_own_text(tiny, kind):
     assert views["all_tokens"].y.tolist() == [5] * width + [6] * width + [7] * width
     assert torch.equal(views["tokens"].z[: lengths[0]], made.hidden[0][made.mask[0]])
     assert torch.equal(views["pooled"].y, y)
+
+
+def test_a_class_without_rows_is_nobodys_nearest():
+    head = NearestCentroid(2, 3)
+    head.learn(torch.tensor([[1.0, 0.0], [1.0, 0.5]]), torch.tensor([0, 2]))
+    assert head(torch.tensor([[-1.0, -0.2], [1.0, 0.0]])).argmax(1).tolist() == [2, 0]
 
 
 def test_projected_rows_come_from_a_head_of_their_own(tiny):

@@ -111,7 +111,10 @@ class NearestCentroid(nn.Module):
         self.centers.copy_(unit(sums))
 
     def forward(self, pooled: Tensor) -> Tensor:
-        return self.sharpness * unit(at_least_float32(pooled)) @ self.centers.T  # (R, C)
+        logits = self.sharpness * unit(at_least_float32(pooled)) @ self.centers.T  # (R, C)
+        return torch.where(
+            self.centers.any(1), logits, -self.sharpness
+        )  # a class without rows is far from all
 
 
 class NearestRows(nn.Module):
