@@ -280,6 +280,26 @@ def test_neither_length_nor_autocast_nor_the_kind_of_labels_changes_a_comparison
         assert torch.equal(objective(z, y.int()), expected)
 
 
+@pytest.mark.parametrize("name", COMPARING)
+def test_labels_of_another_shape_are_refused(name):
+    """They would be spread over the rows, and give a number that means nothing."""
+    make, views = COMPARING[name]
+    z, y = torch.randn(6, 8), torch.arange(6) % 3
+    z = torch.stack([z, z]) if views else z
+    for labels in (y[:, None], y[:1], y.repeat(2)):
+        with pytest.raises(ConfigError, match=r"6 rows need labels of shape \(6,\)"):
+            make()(z, labels)
+
+
+def test_merging_centers_keeps_no_more_than_one_class_at_a_time():
+    C, K, D = 6, 50, 4
+    objective, kept = SoftTriple(D, C, centers=K, tau=0.3), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+        loss = objective(torch.randn(5, D), torch.arange(5))
+    assert sum(kept) < C * K * K
+    loss.backward()
+
+
 def test_equal_rows_are_at_no_distance_in_single_precision():
     for seed in range(20):
         z = torch.randn(1, 768, generator=torch.Generator().manual_seed(seed)).repeat(9, 1)

@@ -20,7 +20,7 @@ from ..geometry import (
     squared_distances,
     unit,
 )
-from .checks import positive
+from .checks import one_label_each, positive
 
 
 class Contrastive(nn.Module):
@@ -42,6 +42,7 @@ class Contrastive(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        one_label_each(y, len(z))
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
             return z.sum() * 0.0
@@ -68,6 +69,7 @@ class SupCon(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        one_label_each(y, len(z))
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
             return z.sum() * 0.0
@@ -96,6 +98,7 @@ class LabelAware(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+        one_label_each(y, len(z))
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
             return z.sum() * 0.0 + weights.sum() * 0.0
@@ -128,6 +131,7 @@ class LabelDistance(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        one_label_each(y, len(z))
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
             return z.sum() * 0.0
@@ -143,12 +147,7 @@ class LabelDistance(nn.Module):
         """Take this (C, C) matrix of distances: the static mode. A matrix in float64 is kept in float64."""
         given = torch.as_tensor(matrix, device=self.distance.device)
         given = given.to(torch.promote_types(given.dtype, self.distance.dtype))
-        if given.shape != self.distance.shape:
-            raise ConfigError(
-                f"the distance matrix has shape {tuple(given.shape)}; there are {len(self.distance)} classes"
-            )
-        if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
-            raise ConfigError("the distance matrix holds numbers that are negative or not finite")
+        self._require_matrix("the distance matrix", given)
         self.distance = given.clone()
 
     @torch.no_grad()
@@ -161,6 +160,7 @@ class LabelDistance(nn.Module):
             distance <- distance + strength * (scale * (1 + m) - distance)
         """
         counts = torch.as_tensor(confusion, dtype=torch.float64, device=self.distance.device)
+        self._require_matrix("the confusion matrix", counts)
         total = counts.sum(1, keepdim=True)
         m = counts / torch.where(total > 0, total, 1.0)
         m.fill_diagonal_(0.0)
@@ -170,6 +170,14 @@ class LabelDistance(nn.Module):
             m /= largest
         target = (self.scale * (1.0 + m)).to(self.distance.dtype)
         self.distance += strength * (target - self.distance)
+
+    def _require_matrix(self, what: str, given: Tensor) -> None:
+        if given.shape != self.distance.shape:
+            raise ConfigError(
+                f"{what} has shape {tuple(given.shape)}; there are {len(self.distance)} classes"
+            )
+        if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
+            raise ConfigError(f"{what} holds numbers that are negative or not finite")
 
 
 def _over_positives(losses: Tensor, partner: Tensor) -> Tensor:
@@ -196,7 +204,7 @@ class InfoNCE(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
-        z = unit(_views(z, (2, 3)))  # (V, B, D)
+        z = unit(_views(z, (2, 3), y))  # (V, B, D)
         logits = z[0] @ z[1:].flatten(0, 1).T / self.temperature  # (B, (V - 1) B)
         if len(z) == 3:
             own = torch.eye(z.shape[1], dtype=z.dtype, device=z.device)
@@ -217,7 +225,7 @@ class NTXent(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
-        z = _views(z, (2,))
+        z = _views(z, (2,), y)
         B = z.shape[1]
         if B == 0:
             return z.sum() * 0.0
@@ -248,7 +256,7 @@ class MultipleNegatives(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
-        z = _views(z, (2, 3))
+        z = _views(z, (2, 3), y)
         z = unit(z) if self.similarity == "cosine" else z  # (V, B, D)
         logits = self.scale * z[0] @ z[1:].flatten(0, 1).T  # (B, (V - 1) B)
         if self.similarity == "dot":  # which may overflow
@@ -257,12 +265,14 @@ class MultipleNegatives(nn.Module):
         return _first_among(logits, y)
 
 
-def _views(z: Tensor, known: tuple[int, ...]) -> Tensor:
+def _views(z: Tensor, known: tuple[int, ...], y: Tensor | None) -> Tensor:
     if z.dim() != 3 or z.shape[0] not in known:
         numbers = " or ".join(map(str, known))
         raise ConfigError(
             f"this objective takes {numbers} views of B texts, (V, B, D); it was given {tuple(z.shape)}"
         )
+    if y is not None:
+        one_label_each(y, z.shape[1])
     return at_least_float32(z)
 
 

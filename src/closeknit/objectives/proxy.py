@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from ..centers import center_loss
 from ..errors import ConfigError
 from ..geometry import at_least_float32, in_own_precision, safe_sqrt, squared_distances, unit
-from .checks import not_negative, positive
+from .checks import not_negative, one_label_each, positive
 
 
 class ProxyNCA(nn.Module):
@@ -29,6 +32,7 @@ class ProxyNCA(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        one_label_each(y, len(z))
         z = at_least_float32(z)  # (R, D)
         w = unit(self.proxies.to(z.dtype))  # (C, D)
         if len(y) == 0:
@@ -75,20 +79,38 @@ class SoftTriple(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        one_label_each(y, len(z))
         K = self.proxies.shape[1]
         if len(y) == 0:
             return at_least_float32(z).sum() * 0.0 + self.proxies.sum() * 0.0
         options = {"gamma": self.gamma, "scale": self.scale, "margin": self.margin}
         loss = center_loss(z, self.proxies, y.long(), **options)  # ()
-        return loss + self.tau * _spread(unit(self.proxies.to(loss))) if self.tau > 0 and K > 1 else loss
+        if self.tau > 0 and K > 1:
+            loss = loss + self.tau * _Spread.apply(unit(self.proxies.to(loss)))
+        return loss
 
 
-def _spread(w: Tensor) -> Tensor:
-    """The mean-like distance between the centers (C, K, D) of each class, one class at a time."""
-    C, K, _ = w.shape
-    upper = torch.ones(K, K, dtype=torch.bool, device=w.device).triu(1)
-    total = w.new_zeros(())
-    for own in w:  # (K, D)
-        inner = (own @ own.T)[upper]  # (K (K - 1) / 2,)
-        total = total + (2.0 + 1e-5 - 2.0 * inner).sqrt().sum()
-    return total / (C * K * (K - 1))
+class _Spread(torch.autograd.Function):
+    """The mean-like distance between the unit centers (C, K, D) of each class.
+
+    One class at a time, and its gradient with it, so that no more than the (K, K) of one class are ever kept.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, w: Tensor) -> Tensor:
+        C, K, _ = w.shape
+        pairs = C * K * (K - 1)
+        total, slope = w.new_zeros(()), torch.empty_like(w)
+        for own, place in zip(w, slope, strict=True):  # (K, D)
+            gap = (own @ own.T).mul_(-2.0).add_(2.0 + 1e-5).sqrt_().fill_diagonal_(0.0)  # (K, K)
+            total += 0.5 * gap.sum() / pairs
+            torch.mm(gap.reciprocal_().fill_diagonal_(0.0), own, out=place).div_(-pairs)
+        ctx.save_for_backward(slope)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *outer: Tensor) -> Tensor:
+        (slope,) = ctx.saved_tensors
+        found: Tensor = slope * outer[0]
+        return found

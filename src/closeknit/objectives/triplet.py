@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from ..errors import ConfigError, did_you_mean
 from ..geometry import at_least_float32, in_own_precision, masked_mean, same_label, squared_distances, unit
-from .checks import positive
+from .checks import one_label_each, positive
 
 MININGS = ("all", "hard", "semi_hard")
 
@@ -36,6 +36,7 @@ class Triplet(nn.Module):
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
+        one_label_each(y, len(z))
         z = unit(at_least_float32(z))  # (R, D)
         if len(y) == 0:
             return z.sum() * 0.0
