@@ -405,6 +405,8 @@ def test_a_distance_can_be_given_by_file_matrix_or_pairs(tmp_path):
     assert distance(confusable=[["b", "a"]], scale=3.0) == [[3.0, 6.0], [6.0, 3.0]]
     for options, words in [
         ({"distance": "no.csv"}, "does not exist"),
+        ({"distance": str(tmp_path)}, "cannot be read"),
+        ({"distance": {"a": {"b": 2.0}}}, "is a table"),
         ({"distance": [[1.0]]}, "there are 2 classes"),
         ({"distance": [[1.0, -2.0], [1.0, 1.0]]}, "negative"),
         ({"confusable": [["a", "c"]]}, "unknown class c"),

@@ -420,6 +420,18 @@ def test_a_joint_objective_of_ones_own():
     assert joint.needs_positives and joint.copies == 2
 
 
+def test_terms_have_the_width_of_their_view_and_class_weights_too():
+    terms = [
+        {"objective": "CrossEntropy", "class_weights": "balanced"},
+        {"objective": "SoftTriple", "view": "logits", "centers": 2},
+        {"objective": "ProxyNCA", "view": "projected"},
+    ]
+    joint = build_objective("joint", 4, 3, {"terms": terms}, counts=[10, 5, 15])
+    assert joint.objectives["CrossEntropy"].class_weights.tolist() == pytest.approx([1.0, 2.0, 30 / 45])
+    assert joint.objectives["SoftTriple"].proxies.shape == (3, 2, 3)
+    assert joint.objectives["ProxyNCA"].proxies.shape == (3, 128)
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
@@ -462,6 +474,45 @@ def test_a_joint_objective_of_ones_own():
     ],
 )
 def test_bad_options_are_refused(call, words):
+    with pytest.raises(ConfigError, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("term", "words"),
+    [
+        ({"objective": "SupCon", "name": "a.b"}, "another name: .*contain"),
+        ({"objective": "SupCon", "name": "keys"}, "another name: .*keys"),
+        ({"objective": "SupCon", "name": ""}, "another name"),
+        ({"objective": "SupCon", "view": "masked_tokens"}, "unknown view masked_tokens"),
+        ({"objective": "SupCon", "view": "token"}, "term 2: unknown view token; did you mean tokens"),
+        ({"objective": "CrossEntropy", "view": "pooled", "name": "x"}, "reads logits, not pooled"),
+        ({"objective": "LabelAware", "view": "tokens"}, "LabelAware weighs whole texts"),
+        ({"objective": "SupCon", "weight": math.nan}, "the weight of SupCon is nan"),
+        ({"objective": "SupCon", "end": math.inf}, "the weight of SupCon is inf"),
+        ({"objective": "SupCon", "end": "x"}, "wrong type"),
+        ({"objective": "CrossEntropy", "name": "x", "class_weights": [1.0]}, "there are 3 classes"),
+        ({"objective": "CrossEntropy", "name": "x", "class_weights": 2}, "class_weights is 2; give a list"),
+    ],
+)
+def test_bad_terms_are_refused(term, words):
+    with pytest.raises(ConfigError, match=words):
+        build_objective("joint", 4, 3, {"terms": [{"objective": "CrossEntropy"}, term]})
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "LabelAware"}]}), "that is trained"),
+        (lambda: build_objective("cross_entropy", 4, 3, {"class_weights": 2.0}), "give a list of weights"),
+        (lambda: CrossEntropy(class_weights=[1.0, math.inf]), "finite"),
+        (lambda: CrossEntropy(class_weights=[[1.0], [2.0]]), "one weight for each class"),
+        (lambda: build_objective("auto", 4, 3, {"contrast": math.inf}), "the weight of supcon is inf"),
+        (lambda: objectives.LabelDistance(3).update(torch.zeros(1, 1), 0.5), "there are 3 classes"),
+        (lambda: objectives.LabelDistance(2).update(torch.full((2, 2), math.nan), 0.5), "not finite"),
+    ],
+)
+def test_what_would_go_wrong_later_is_refused_at_once(call, words):
     with pytest.raises(ConfigError, match=words):
         call()
 

@@ -95,19 +95,38 @@ def build_objective(
     for option in options:
         if option not in known:
             raise ConfigError(f"{name} has no option {option}{did_you_mean(option, known)}")
-    options = dict(options)
-    weights = options.get("class_weights")
-    if weights == "balanced":
+    try:
+        return OBJECTIVES[name](dim, classes, labels=labels, **_with_weights(options, classes, counts))
+    except (TypeError, ValueError) as error:  # a number was expected and something else given
+        raise ConfigError(f"{name}: an option has the wrong type ({error})") from None
+
+
+def _with_weights(options: Mapping[str, Any], classes: int, counts: Sequence[int] | None) -> dict[str, Any]:
+    """The options, and those of their terms, with class weights as a number for each class."""
+    found = dict(options)
+    if found.get("class_weights") is not None:
+        found["class_weights"] = _class_weights(found["class_weights"], classes, counts)
+    if "terms" in found:
+        found["terms"] = [
+            _with_weights(term, classes, counts) if isinstance(term, Mapping) else term
+            for term in found["terms"]
+        ]
+    return found
+
+
+def _class_weights(given: Any, classes: int, counts: Sequence[int] | None) -> list[float]:
+    if isinstance(given, str) and given == "balanced":
         if counts is None:
             raise ConfigError(
                 "objective.class_weights is balanced, but the rows of each class are not known here"
             )
-        options["class_weights"] = [sum(counts) / (classes * max(count, 1)) for count in counts]
-    elif isinstance(weights, str):
-        raise ConfigError(f"objective.class_weights is {weights}; give a list of weights, or balanced")
-    elif weights is not None and len(weights) != classes:
-        raise ConfigError(f"objective.class_weights has {len(weights)} weights; there are {classes} classes")
+        return [sum(counts) / (classes * max(count, 1)) for count in counts]
     try:
-        return OBJECTIVES[name](dim, classes, labels=labels, **options)
-    except (TypeError, ValueError) as error:  # a number was expected and something else given
-        raise ConfigError(f"{name}: an option has the wrong type ({error})") from None
+        weights = [float(weight) for weight in given]
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"objective.class_weights is {given}; give a list of weights, or balanced"
+        ) from None
+    if len(weights) != classes:
+        raise ConfigError(f"objective.class_weights has {len(weights)} weights; there are {classes} classes")
+    return weights

@@ -59,6 +59,9 @@ class Term:
         for view in (self.view, *self.also):
             if view not in VIEWS:
                 raise ConfigError(f"unknown view {view}{did_you_mean(view, VIEWS)}")
+        for weight in (self.weight, self.end):
+            if weight is not None and not math.isfinite(weight):
+                raise ConfigError(f"the weight of {self.name} is {weight}; it must be a finite number")
         if self.schedule not in WEIGHT_SCHEDULES:
             raise ConfigError(
                 f"unknown schedule {self.schedule}{did_you_mean(self.schedule, WEIGHT_SCHEDULES)}"
@@ -119,8 +122,15 @@ class Joint(nn.Module):
                 raise ConfigError(f"{term.name} compares two passes of a text: set objective.copies to 2")
         if classifier not in CLASSIFIERS:
             raise ConfigError(f"objective.classifier is {classifier}{did_you_mean(classifier, CLASSIFIERS)}")
-        self.objectives = nn.ModuleDict({term.name: term.objective for term in self.terms})
+        try:
+            self.objectives = nn.ModuleDict({term.name: term.objective for term in self.terms})
+        except KeyError as error:  # torch keeps some names to itself
+            raise ConfigError(f"a term needs another name: {error.args[0]}") from None
         self.views = tuple(dict.fromkeys(view for term in self.terms for view in (term.view, *term.also)))
+        if "head_weights" in self.views and "logits" not in self.views:
+            raise ConfigError(
+                "weighting by the head needs a head that is trained: give the cross-entropy a weight above 0"
+            )
         self.copies, self.adaptation, self.patience = copies, adaptation, patience
         self.classifier = "head" if "logits" in self.views else classifier
         self.takes_gaps = all(  # rows with label -1 in a view of tokens count for nothing

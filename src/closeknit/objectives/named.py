@@ -74,10 +74,6 @@ def named(name: str, ce_weight: float, metric: Callable[..., Metric]) -> Build:
             near = did_you_mean(str(weight_schedule), WEIGHT_SCHEDULES)
             raise ConfigError(f"objective.weight_schedule is {weight_schedule}{near}")
         part = metric(dim, classes, labels, **own)
-        if "head_weights" in part.also and ce_weight == 0.0 and not ce_weight_end:
-            raise ConfigError(
-                "weighting by the head needs a head that is trained: give objective.ce_weight more than 0"
-            )
 
         def term(
             title: str, objective: nn.Module, view: str, also: tuple[str, ...] = (), rest: bool = False
@@ -264,6 +260,10 @@ def _clld(
     objective = LabelDistance(classes, scale=scale)
     if distance is not None and confusable is not None:
         raise ConfigError("give objective.distance or objective.confusable, not both")
+    if isinstance(distance, Mapping):
+        raise ConfigError(
+            "objective.distance is a table; give a CSV file, or a list of numbers for each class"
+        )
     if distance is not None:
         objective.set_distance(read_distances(distance, labels) if isinstance(distance, str) else distance)
     elif confusable is not None:
@@ -305,6 +305,8 @@ def read_distances(path: str, labels: Sequence[str] | None) -> list[list[float]]
             table = [row for row in csv.reader(file) if row]
     except FileNotFoundError:
         raise ConfigError(f"objective.distance: {path} does not exist") from None
+    except OSError as error:
+        raise ConfigError(f"objective.distance: {path} cannot be read: {error.strerror}") from None
     if not table:
         raise ConfigError(f"objective.distance: {path} is empty")
     across, down = table[0][1:], [row[0] for row in table[1:]]
@@ -350,6 +352,8 @@ def joint(
     """
     if copies not in (1, 2):
         raise ConfigError(f"objective.copies is {copies}; it must be 1 or 2")
+    widths = {"logits": classes, "projected": 128}
+    widths |= dict.fromkeys(("pooled", *_TOKEN_VIEWS.values()), dim)
     made: list[Term] = []
     for number, table in enumerate(terms):
         if not isinstance(table, Mapping):
@@ -359,9 +363,14 @@ def joint(
         if kind not in MODULES:
             raise ConfigError(f"term {number + 1}: unknown objective {kind}{did_you_mean(kind, MODULES)}")
         module, usual = MODULES[kind]
-        view = options.pop("view", usual)
-        width = 128 if view == "projected" else dim
-        shape = {"dim": width, "classes": classes}
+        view = str(options.pop("view", usual))
+        if view not in widths:
+            raise ConfigError(f"term {number + 1}: unknown view {view}{did_you_mean(view, widths)}")
+        if kind == "CrossEntropy" and view != usual:
+            raise ConfigError(f"term {number + 1}: CrossEntropy reads logits, not {view}")
+        if kind == "LabelAware" and view.endswith("tokens"):
+            raise ConfigError(f"term {number + 1}: LabelAware weighs whole texts; its view cannot be {view}")
+        shape = {"dim": widths[view], "classes": classes}
         term = {key: options.pop(key) for key in ("weight", "end", "schedule", "name") if key in options}
         known = inspect.signature(module.__init__).parameters  # type: ignore[misc]
         for option in options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -33,8 +34,12 @@ class CrossEntropy(nn.Module):
             raise ConfigError(f"label_smoothing is {label_smoothing}; it must be from 0 to below 1")
         self.label_smoothing = label_smoothing
         weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float64)
-        if weights is not None and not (bool((weights >= 0).all()) and bool(weights.sum() > 0)):
-            raise ConfigError("class_weights must not be negative, nor all zero")
+        if weights is not None and weights.dim() != 1:
+            raise ConfigError(
+                f"class_weights has shape {tuple(weights.shape)}; give one weight for each class"
+            )
+        if weights is not None and not (bool((weights >= 0).all()) and 0 < float(weights.sum()) < math.inf):
+            raise ConfigError("class_weights must be finite, and neither negative nor all zero")
         self.register_buffer("class_weights", weights, persistent=False)  # an option, not learnt
 
     def forward(self, logits: Tensor, y: Tensor) -> Tensor:
