@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -164,6 +165,23 @@ def test_settings_may_be_numpys_and_paths(tiny, small):
         learning_rate=np.float32(1e-3), random_state=np.int64(3), objective_options={"class_weights": np.ones(3)},
     )  # fmt: skip
     assert made.fit(*small).model_.config.train.batch_size == 12
+
+
+@pytest.mark.parametrize(
+    ("objective", "options"),
+    [
+        ("cross_entropy", {"class_weights": torch.ones(3)}),
+        ("cross_entropy", {"class_weights": [np.float32(1), np.float32(2), np.float32(3)]}),
+        ("joint", {"terms": ({"objective": "CrossEntropy", "class_weights": np.ones(3)},)}),
+    ],
+)
+def test_settings_may_hold_arrays_and_tensors_and_are_saved(tiny, small, tmp_path, objective, options):
+    made = TextClassifier(
+        objective, tiny(), epochs=1, batch_size=12, max_length=16, objective_options=options
+    )
+    made.fit(*small).save(tmp_path / "model")
+    again = TextClassifier.load(tmp_path / "model")
+    assert np.array_equal(again.predict(small[0]), made.predict(small[0]))
 
 
 def test_texts_may_be_arrays_series_and_iterators(classifier, small):

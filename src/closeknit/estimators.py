@@ -104,9 +104,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
             raise ConfigError(f"random_state is {self.random_state}; it must be a whole number")
         objective = {"name": self.objective, **(self.objective_options or {})}
         tables = {"encoder": encoder, "objective": objective, "train": train}
-        return RunConfig.from_dict(
-            {table: {key: _plain(value) for key, value in own.items()} for table, own in tables.items()}
-        )
+        return RunConfig.from_dict(_plain(tables))
 
     def _outputs(self, X: Texts) -> tuple[Floats, Floats]:
         check_is_fitted(self, "model_")
@@ -176,8 +174,12 @@ def _given(**settings: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Settings as a run file would hold them: no NumPy numbers or arrays, no paths."""
-    if isinstance(value, np.generic | np.ndarray):
+    """Settings as a run file would hold them, however deep: no numbers or arrays of NumPy, no tensors, no paths."""
+    if isinstance(value, Mapping):
+        return {key: _plain(own) for key, own in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(own) for own in value]
+    if hasattr(value, "tolist"):
         return value.tolist()
     return str(value) if isinstance(value, Path) else value
 
@@ -251,8 +253,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 **(self.train_options or {}),
             },
         }
-        plain = {table: {key: _plain(value) for key, value in own.items()} for table, own in tables.items()}
-        return with_recipe(plain, columns)
+        return with_recipe(_plain(tables), columns)
 
     def encode(
         self,
