@@ -338,6 +338,10 @@ def test_a_label_distance_keeps_the_precision_it_is_given():
     matrix = torch.rand(2, 2, dtype=torch.float64)
     objective.set_distance(matrix)
     assert torch.equal(objective.distance, matrix)
+    objective.set_distance([[0.1, 3.3], [3.3, 0.1]])
+    assert objective.distance.tolist() == [[0.1, 3.3], [3.3, 0.1]]
+    assert objectives.LabelDistance(2).distance.dtype == torch.float32
+    assert objectives.LabelDistance(2, scale=3.3).double().distance.tolist() == [[3.3] * 2] * 2
     assert objectives.LabelDistance(2, scale=3.3).double()(z, y).dtype == torch.float64
     shares, counts = objectives.LabelDistance(2), objectives.LabelDistance(2)
     shares.update(torch.tensor([[0.3, 0.1], [0.0, 0.2]]), 1.0)

@@ -127,7 +127,7 @@ class LabelDistance(nn.Module):
     def __init__(self, classes: int, *, scale: float = 5.0) -> None:
         super().__init__()
         self.scale = positive("scale", scale)
-        self.register_buffer("distance", torch.full((classes, classes), float(scale)))
+        self.register_buffer("distance", _kept([[float(scale)] * classes] * classes))
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
@@ -145,7 +145,7 @@ class LabelDistance(nn.Module):
     @torch.no_grad()
     def set_distance(self, matrix: Tensor | Sequence[Sequence[float]]) -> None:
         """Take this (C, C) matrix of distances: the static mode. A matrix in float64 is kept in float64."""
-        given = torch.as_tensor(matrix, device=self.distance.device)
+        given = (matrix if isinstance(matrix, Tensor) else _kept(matrix)).to(self.distance.device)
         given = given.to(torch.promote_types(given.dtype, self.distance.dtype))
         self._require_matrix("the distance matrix", given)
         self.distance = given.clone()
@@ -178,6 +178,12 @@ class LabelDistance(nn.Module):
             )
         if not bool(torch.isfinite(given).all()) or bool((given < 0).any()):
             raise ConfigError(f"{what} holds numbers that are negative or not finite")
+
+
+def _kept(matrix: Sequence[Sequence[float]]) -> Tensor:
+    """In float32 where that holds every number, else in float64, so that a float64 loss is of the very numbers given."""
+    exact = torch.as_tensor(matrix, dtype=torch.float64)
+    return exact.float() if torch.equal(exact.float().double(), exact) else exact
 
 
 def _over_positives(losses: Tensor, partner: Tensor) -> Tensor:
