@@ -333,6 +333,16 @@ def test_no_finite_input_gives_nan():
     assert loss.item() == 0.0 and torch.equal(logits.grad, torch.zeros(3, 2))
 
 
+def test_a_run_holds_its_label_distances_in_single_precision():  # some devices have no other
+    given = {"terms": [{"objective": "LabelDistance", "scale": 3.3}], "copies": 2}
+    for run in (
+        objectives.OBJECTIVES["clld"](4, 2, scale=3.3),
+        objectives.OBJECTIVES["clld"](4, 2, distance=[[0.1, 3.3], [3.3, 0.1]]),
+        objectives.OBJECTIVES["joint"](4, 2, **given),
+    ):
+        assert {tensor.dtype for tensor in run.state_dict().values()} == {torch.float32}
+
+
 def test_a_label_distance_keeps_the_precision_it_is_given():
     objective, z, y = objectives.LabelDistance(2), torch.randn(6, 3).double(), torch.arange(6) % 2
     matrix = torch.rand(2, 2, dtype=torch.float64)

@@ -270,7 +270,7 @@ def _clld(
         objective.set_distance(_stretched(scale, confusable, classes, labels))
     static = distance is not None or confusable is not None
     adaptation = Adaptation(objective, update_start, update_every) if adaptive and not static else None
-    return Metric(objective, "projected", copies=2, adaptation=adaptation, patience=10)
+    return Metric(objective.float(), "projected", copies=2, adaptation=adaptation, patience=10)
 
 
 def _stretched(
@@ -377,7 +377,7 @@ def joint(
             if option not in known or option in shape:
                 choices = [key for key in known if key not in (*shape, "self")]
                 raise ConfigError(f"{kind} has no option {option}{did_you_mean(option, choices)}")
-        built = module(**{key: value for key, value in shape.items() if key in known}, **options)
+        built = module(**{key: value for key, value in shape.items() if key in known}, **options).float()
         also = ("head_weights",) if kind == "LabelAware" else ()
         made.append(
             Term(
