@@ -271,6 +271,12 @@ def test_a_batch_of_settings_that_are_all_given_up_does_not_end_a_study(study, t
     assert len(run_study(made, tmp_path / "out", show=False)) == 2
 
 
+def test_the_same_rows_under_two_names_are_refused(study, data, tmp_path):
+    made = dataclasses.replace(study(), data=(Source(data, name="a"), Source(data, name="b")))
+    with pytest.raises(ConfigError, match="the data sets a and b hold the same rows"):
+        run_study(made, tmp_path / "out", show=False)
+
+
 def test_folds_too_small_to_learn_or_search_in_are_told_before_the_first_run(study, tmp_path):
     rare = tmp_path / "rare.csv"
     rare.write_text("text,label\n" + "".join(f"text {i},common\n" for i in range(12)) + "one,rare\n")
@@ -282,6 +288,12 @@ def test_folds_too_small_to_learn_or_search_in_are_told_before_the_first_run(stu
     searching = study(search=SearchConfig(method="random", trials=2), sizes=(12,))
     with pytest.raises(DataError, match="a search cuts each training fold into 5 parts"):
         run_study(dataclasses.replace(searching, data=(Source(str(few)),)), tmp_path / "out", show=False)
+    rare.write_text(
+        "text,label\n" + "".join(f"text {i},common\n" for i in range(12)) + "one,rare\ntwo,rare\n"
+    )
+    alone = dataclasses.replace(searching, data=(Source(str(rare)),), sizes=(0,))
+    with pytest.raises(DataError, match="only one class has two rows or more there"):
+        run_study(alone, tmp_path / "out", show=False)
     assert not (tmp_path / "out").exists()
 
 

@@ -120,6 +120,21 @@ def test_drawn_settings_lie_in_the_space(seed):
         assert one.options["n"] in range(1, 10)
 
 
+def test_whole_numbers_are_drawn_by_their_logarithms_where_told():
+    space = {"a": {"low": 1, "high": 1000, "log": True}}
+    _, tries = drained(search(space, SearchConfig(method="random", trials=60), 1, 2), hill)
+    drawn = [one.options["a"] for one in tries[1:]]
+    assert all(type(a) is int and 1 <= a <= 1000 for a in drawn)
+    # none twice, so small ones are soon used up; by their size alone there would be two
+    assert sum(a < 30 for a in drawn) > 12
+
+
+@pytest.mark.parametrize("method", ["random", "halving", "tpe"])
+def test_a_seed_may_be_a_date(method):
+    _, tries = drained(search(SPACE, SearchConfig(method=method, trials=3), 1, 20240501 * 1000), hill)
+    assert len(tries) == 3
+
+
 def test_a_small_space_is_not_drawn_from_twice():
     _, tries = drained(search({"a": [1, 2]}, SearchConfig(method="random", trials=50), 1, 2), hill)
     assert tries[0].options == {}

@@ -88,6 +88,15 @@ def test_the_command_line_can_do_without_the_files_search(file):
     assert list(study.objectives) == list(read_study(file(TOML), {}, {}).objectives)
 
 
+def test_choosing_on_the_reported_folds_needs_something_to_choose(file):
+    plain = TOML.partition("[search]")[0].replace("folds = 3", 'folds = 3\nselection = "paper"')
+    for path, given in ((file(plain), {}), (None, {"data": ["cr"], "selection": "paper"})):
+        with pytest.raises(ConfigError, match="none are searched for; add --search"):
+            read_study(path, given, {})
+    assert read_study(file(plain), {"search": {"trials": 3}}, {}).selection == "paper"
+    assert read_study(file(plain), {"search": {}}, {}).search is None  # --search none
+
+
 def test_the_command_line_can_take_some_of_the_files_objectives(file):
     study = read_study(file(TOML), {"objectives": ["cross_entropy"]}, {})
     assert list(study.objectives) == ["cross_entropy"] and study.spaces == {}
@@ -119,7 +128,19 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
         (("folds = 3", "folds = 1"), "at least 2"),
         (("folds = 3", 'folds = "3"'), "must be a whole number"),
         (("folds = 3", "hard_sets = 3"), "must be a table of lists"),
-        (("classes = 4", 'classes = "4"'), "classes is a whole number"),
+        (("folds = 3", "hard_sets = { trec = 3 }"), r"hard_sets\.trec is 3; give a list of sets"),
+        (("folds = 3", 'hard_sets = { trec = ["0", "1"] }'), "give a list of sets"),
+        (("folds = 3", "hard_sets = { trec = [[0, 1]] }"), "give a list of sets"),
+        (("folds = 3", "selection = 3"), "selection is 3; it must be a name"),
+        (("seeds = [2, 16]", "seeds = [2, 4294967296]"), "the seed 4294967296 is too large"),
+        (("classes = 4", 'classes = "4"'), "classes a whole number"),
+        (("classes = 4", "labels = [0, 1]"), r'lists of texts, like \["0", "1"\]'),
+        (('name = "four"', "name = 4"), "name is a text"),
+        (("epochs = 3", "seed = 3"), r"train\.seed has no meaning in a study.*--seeds"),
+        (("train = { lr = 3e-5 }", "train = { seed = 3 }"), r"train\.seed has no meaning in a study"),
+        (("[train]", "[data]\ntest = 0.3\n[train]"), r"data\.test has no meaning in a study.*--folds"),
+        (('"train.lr" = {', '"train.seed" = {'), r"has train\.seed; rows and seeds are those of the study"),
+        (("gamma = [0.05, 0.1]", '"data.text" = ["a"]'), r"has data\.text; rows and seeds are those"),
         (("train = { lr = 3e-5 }", "train = 3"), "write a table like"),
         (("centers = 2000", "centres = 2000"), "objective.centres for triple_entropy; did you mean centers"),
         (("classes = 4", "clases = 4"), "unknown setting study.data.clases; did you mean classes"),

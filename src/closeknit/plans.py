@@ -56,6 +56,15 @@ class Loaded:
                     f'two data sets are called {name}; give them names: {{source = "…", name = "…"}}'
                 )
             texts[name] = examples
+        prints: dict[str, str] = {}
+        for name, examples in texts.items():
+            digest = Fingerprint.of(examples).digest
+            same = next((other for other, known in prints.items() if known == digest), None)
+            if same is not None:
+                raise ConfigError(
+                    f"the data sets {same} and {name} hold the same rows; leave one of them out"
+                )
+            prints[name] = digest
         for data, sets in study.hard_sets.items():
             if data not in texts:
                 raise ConfigError(f"hard_sets names the data set {data}{did_you_mean(data, texts)}")
@@ -64,7 +73,7 @@ class Loaded:
                     raise ConfigError(
                         f"hard_sets: {data} has no class {label}{did_you_mean(label, texts[data].classes)}"
                     )
-        return Loaded(texts, {name: Fingerprint.of(examples).digest for name, examples in texts.items()})
+        return Loaded(texts, prints)
 
 
 def cells_of(study: Study, loaded: Loaded, tell: Callable[[str], None] = say) -> list[Cell]:
@@ -103,6 +112,11 @@ def _check_fold(study: Study, where: str, counts: Mapping[str, int]) -> None:
         if max(counts.values()) < parts:
             raise DataError(
                 f"{where}: a search cuts each training fold into {parts} parts, and no class has {parts} rows there; "
+                "take more rows, or do not search"
+            )
+        if sorted(counts.values())[-2] < 2:  # its one row may be in the part that is held out
+            raise DataError(
+                f"{where}: a search holds out parts of each training fold, and only one class has two rows or more there; "
                 "take more rows, or do not search"
             )
 

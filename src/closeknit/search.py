@@ -156,6 +156,9 @@ def _draw(values: Any, generator: np.random.Generator) -> Any:
         return values[int(generator.integers(len(values)))]
     low, high = values["low"], values["high"]
     if isinstance(low, int) and isinstance(high, int):
+        if values.get("log"):  # a number takes the room from its own logarithm to that of the next
+            drawn = math.exp(generator.uniform(math.log(low), math.log(high + 1)))
+            return min(high, int(drawn))
         return int(generator.integers(low, high + 1))
     if values.get("log"):
         return float(f"{math.exp(generator.uniform(math.log(low), math.log(high))):.4g}")
@@ -211,7 +214,7 @@ def _tpe(space: Space, config: SearchConfig, parts: int, seed: int) -> Steps:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         sampler = optuna.samplers.TPESampler(
-            seed=seed, n_startup_trials=max(4, config.trials // 4), constant_liar=True
+            seed=seed % 2**32, n_startup_trials=max(4, config.trials // 4), constant_liar=True
         )
         pruner = optuna.pruners.MedianPruner(n_startup_trials=config.batch)
         study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)

@@ -90,6 +90,8 @@ class Study:
                 raise ConfigError(f"{what} are {', '.join(map(str, numbers))}; none may be negative")
             if len(set(numbers)) < len(numbers):
                 raise ConfigError(f"{what} are {', '.join(map(str, numbers))}; one is given twice")
+        if max(self.seeds) >= 2**32:
+            raise ConfigError(f"the seed {max(self.seeds)} is too large; seeds are below {2**32}")
         if self.folds < 2:
             raise ConfigError(f"{self.folds} folds were asked for; at least 2 are needed")
         if self.selection not in SELECTIONS:
@@ -110,6 +112,10 @@ class Study:
             if self.search and self.search.method == "grid":
                 grid_size(space)
             for setting, values in space.items():  # every value must be one that the objective takes
+                if setting == "train.seed" or setting.startswith("data."):
+                    raise ConfigError(
+                        f"search.spaces.{name} has {setting}; rows and seeds are those of the study and cannot be searched for"
+                    )
                 ends = [values["low"], values["high"]] if isinstance(values, Mapping) else values
                 for value in ends:
                     with_options(self.objectives[name], {setting: value})
@@ -200,9 +206,20 @@ def read_study(
         ("folds", int, "a whole number"),
         ("hard_sets", dict, "a table of lists"),
         ("baseline", str, "a name"),
+        ("selection", str, "a name"),
     ):
         if not isinstance(study.get(key, kind()), kind):
             raise ConfigError(f"study.{key} is {study[key]!r}; it must be {word}")
+    for data, sets in study.get("hard_sets", {}).items():
+        if not isinstance(sets, list) or not all(_is_names(one) for one in sets):
+            raise ConfigError(
+                f'study.hard_sets.{data} is {sets!r}; give a list of sets of classes, like [["refund", "chargeback"]]'
+            )
+    searched = "search" in tables or bool(given.get("search"))
+    if study.get("selection") == "paper" and not searched and given.get("search") is None:
+        raise ConfigError(
+            "the selection paper is a way to choose settings, and none are searched for; add --search, or [search] to the file"
+        )
     more: dict[str, Any] = {
         key: tuple(_numbers(study[key], key)) if key in ("sizes", "seeds") else study[key]
         for key in ("sizes", "seeds", "folds", "baseline", "selection", "hard_sets")
@@ -211,7 +228,7 @@ def read_study(
     return Study(
         data=tuple(_source(one) for one in _list(study.get("data", ()), "study.data")),
         objectives={name: _variant(name, variants.get(name, {}), base, changes) for name in names},
-        search=_search_config(settings) if "search" in tables or given.get("search") else None,
+        search=_search_config(settings) if searched else None,
         spaces=spaces,
         **more,
     )
@@ -248,6 +265,11 @@ def _variant(
     tables = {
         table: {**values, **own.get(table, {}), **changes.get(table, {})} for table, values in base.items()
     }
+    for table, key, instead in (("train", "seed", "seeds"), ("data", "test", "folds")):
+        if key in tables[table]:
+            raise ConfigError(
+                f"{table}.{key} has no meaning in a study, which has {instead} of its own: study.{instead}, or --{instead}"
+            )
     objective = {"name": name, **options, **shared, **changes.get(name, {})}
     return RunConfig.from_dict({**tables, "objective": objective})
 
@@ -262,6 +284,10 @@ def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list | tuple):
         raise ConfigError(f"{where} is {value!r}; give a list")
     return list(value)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
 
 
 def _numbers(value: Any, name: str) -> list[int]:
@@ -284,11 +310,11 @@ def _source(value: Any) -> Source:
         if key not in fields:
             raise ConfigError(f"unknown setting study.data.{key}{did_you_mean(key, fields)}")
     lists = {key: value.get(key, []) for key in ("labels", "parts")}
-    if not isinstance(value.get("classes", 0), int) or not all(
-        isinstance(own, list) for own in lists.values()
-    ):
+    named = isinstance(value.get("name", ""), str) and all(map(_is_names, lists.values()))
+    if not named or not isinstance(value.get("classes", 0), int):
         raise ConfigError(
-            f"study.data has {value!r}; classes is a whole number, labels and parts are lists of names"
+            f"study.data has {value!r}; name is a text, classes a whole number, labels and parts are lists of texts, "
+            'like ["0", "1"]'
         )
     return Source(**{**value, **{key: tuple(own) for key, own in lists.items()}})
 

@@ -105,7 +105,7 @@ def compare(
                 raise ConfigError("--search none goes with neither --method nor --space")
         elif search == "grid":
             asked["method"] = "grid"
-        elif search.isdigit() and int(search) > 0:
+        elif search.isdecimal() and int(search) > 0:
             asked["trials"] = int(search)
         else:
             raise ConfigError(f"--search is {search}; give a number of settings to try, grid or none")
@@ -174,7 +174,7 @@ def _whole_numbers(option: str, text: str | None, all_is: int | None = None) -> 
     for name in _names(text) or []:
         if name == "all" and all_is is not None:
             found.append(all_is)
-        elif name.isdigit():
+        elif name.isdecimal():
             found.append(int(name))
         else:
             raise ConfigError(f"{option} is {text}; give whole numbers with commas between, like 2,16")
