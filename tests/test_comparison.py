@@ -18,7 +18,7 @@ from closeknit import comparison, runners
 from closeknit.checkpoint import lock_folder
 from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
-from closeknit.errors import ConfigError, DataError, TrainingError
+from closeknit.errors import ConfigError, DataError, ModelError, TrainingError
 from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
 from closeknit.search import SearchConfig
 from closeknit.study import Source, Study
@@ -167,6 +167,24 @@ def test_a_study_grows(study, tmp_path):
     assert len(rows_of(out)) == 3 * 2 * 2
 
 
+def test_the_tables_of_a_study_that_has_grown_hold_all_of_it(study, small_csv, closeknit, tmp_path):
+    """As the report does: Holm's correction runs over all that was tried."""
+    out, other = tmp_path / "out", tmp_path / "other.csv"
+    other.write_text(small_csv.read_text().replace("card", "order"))
+    for path in (small_csv, other):
+        words = (
+            "--encoder",
+            next(iter(study().objectives.values())).encoder.name,
+            "--set",
+            "encoder.max_length=16",
+        )
+        few = ("--epochs", 1, "--folds", 2, "--seeds", 2, "--sizes", "all", "--threads", 1)
+        done = closeknit("compare", path, *words, *few, "--objectives", "cross_entropy,supcon", "--out", out)
+    table = (out / "table.csv").read_text()
+    assert [line.split(",")[0] for line in table.splitlines()[1:]] == ["other", "other", "small", "small"]
+    assert "| small | 36 | supcon |" in done.stdout
+
+
 def test_other_settings_in_the_same_folder_are_refused(study, tmp_path):
     out, made = tmp_path / "out", study(seeds=(2,))
     run_study(made, out, place=ONE, show=False)
@@ -184,6 +202,14 @@ def test_other_settings_in_the_same_folder_are_refused(study, tmp_path):
         run_study(missing, out, place=ONE, show=False, overwrite=True)
     with lock_folder(out / "lock", out), pytest.raises(ConfigError, match="another run is using"):
         run_study(made, out, place=ONE, show=False, overwrite=True)
+    elsewhere = {
+        name: dataclasses.replace(
+            config, encoder=dataclasses.replace(config.encoder, name=str(tmp_path / "no"))
+        )
+        for name, config in made.objectives.items()
+    }
+    with pytest.raises(ModelError, match="encoder"):  # found by the first training
+        run_study(dataclasses.replace(made, objectives=elsewhere), out, place=ONE, show=False, overwrite=True)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == kept
 
 
@@ -195,6 +221,15 @@ def test_a_folder_of_something_else_is_left_alone(study, tmp_path):
     with pytest.raises(ConfigError, match="is no study"):
         run_study(study(), tmp_path / "mine", show=False, overwrite=True)
     assert (tmp_path / "mine" / "letter.txt").exists()
+
+
+def test_a_study_killed_while_it_was_set_up_goes_on(study, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "lock").touch()
+    (tmp_path / "out" / "study.json.unfinished").touch()
+    assert len(run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)) == 4
+    comparison._clear(tmp_path / "out")  # for new runs that were never begun
+    assert len(run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)) == 4
 
 
 def test_two_commands_never_write_to_one_folder(study, tmp_path):

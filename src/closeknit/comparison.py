@@ -71,7 +71,7 @@ def run_study(
     """Do all runs of a study that are not in its folder yet, and write its tables there.
 
     `results.jsonl` gets a line for each finished run. Killed at any moment and started again, the study goes on. With
-    `overwrite` the runs that are there are discarded, once nothing speaks against the new ones.
+    `overwrite` the runs that are there are discarded, once the first training of the new ones has come to its end.
     """
     out, place = Path(out), place or Place()
     check_study_folder(out)
@@ -82,9 +82,7 @@ def run_study(
         out.mkdir(parents=True, exist_ok=True)
         lock = lock_folder(out / "lock", out)
         try:
-            if overwrite:
-                _clear(out)
-            return _run(study, planner, loaded, cells, out, place, show, command)
+            return _run(study, planner, loaded, cells, out, place, show, command, overwrite)
         finally:
             if lock is not None:
                 lock.close()
@@ -99,17 +97,30 @@ def _run(
     place: Place,
     show: bool,
     command: str,
+    overwrite: bool,
 ) -> list[Result]:
-    for name in (RESULTS, TRIALS):
-        if mend(out / name):
-            say(f"the last line of {out / name} was left half-written; that run is done again")
-    results = {result.key: result for result in read_results(out / RESULTS)}
-    _refuse_other_settings(study, planner, cells, results, out)
-    scores = {
-        trial["key"]: trial["score"] for trial in read_lines(out / TRIALS) if {"key", "score"} <= trial.keys()
-    }
-    (out / DETAILS).mkdir(exist_ok=True)
-    write_json(out / STUDY, _facts(study, loaded, command))
+    results: dict[str, Result] = {}
+    scores: dict[str, float] = {}
+    begun = False  # whether the folder is this study's
+
+    def begin() -> None:
+        nonlocal begun
+        if overwrite:
+            _clear(out)
+        write_json(out / STUDY, _facts(study, loaded, command))
+        (out / DETAILS).mkdir(exist_ok=True)
+        begun = True
+
+    if not overwrite:
+        for name in (RESULTS, TRIALS):
+            if mend(out / name):
+                say(f"the last line of {out / name} was left half-written; that run is done again")
+        results |= {result.key: result for result in read_results(out / RESULTS)}
+        _refuse_other_settings(study, planner, cells, results, out)
+        trials = read_lines(out / TRIALS)
+        scores |= {trial["key"]: trial["score"] for trial in trials if {"key", "score"} <= trial.keys()}
+    if not overwrite or not (out / STUDY).exists():
+        begin()
     wanted = {planner.key(cell, name): (cell, name) for cell in cells for name in study.objectives}
     board = Board(len(wanted), sum(key in results for key in wanted), planner.most_jobs(cells), show=show)
     failures: list[str] = []
@@ -117,6 +128,8 @@ def _run(
     now = versions()
 
     def record(job: Job, outcome: Outcome) -> None:
+        if not begun:
+            begin()
         for note in outcome.notes:
             if note not in told:
                 told.add(note)
@@ -167,7 +180,8 @@ def _run(
             with contextlib.closing(place.runner(loaded.texts)) as runner, board:
                 _drive(planner.plans(cells, results), runner, scores, record, board)
     finally:
-        write_tables(out, study.reference, list(results.values()))
+        if begun:
+            write_tables(out, study.reference, [results[key] for key in wanted if key in results])
     if failures:
         raise TrainingError(f"{len(failures)} of {len(wanted)} runs failed, the first: {failures[0]}")
     return [results[key] for key in wanted]
@@ -242,14 +256,15 @@ def check_study_folder(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out} is a file; name a folder with --out")
     held = {path.name for path in out.iterdir()} if out.is_dir() else set()
-    if held - {"lock"} and STUDY not in held:
+    if held - {"lock", f"{STUDY}.unfinished"} and STUDY not in held:
         raise ConfigError(
             f"{out} holds {min(held)} and is no study; it is left alone. Name another folder with --out"
         )
 
 
 def _clear(out: Path) -> None:
-    for name in (STUDY, RESULTS, TRIALS, TABLE_CSV, TABLE_MD, REPORT):
+    """Discard the runs of a study, which stays one: killed in between, it goes on."""
+    for name in (RESULTS, TRIALS, TABLE_CSV, TABLE_MD, REPORT):
         (out / name).unlink(missing_ok=True)
     shutil.rmtree(out / DETAILS, ignore_errors=True)
 
@@ -309,7 +324,8 @@ def _write_details(folder: Path, outcome: Outcome) -> None:
 
 
 def write_tables(out: Path, baseline: str, results: Sequence[Result]) -> list[report.Line]:
-    """table.csv and table.md of the runs there are."""
+    """table.csv and table.md of all runs in the folder, these first."""
+    results = list({row.key: row for row in [*results, *read_results(out / RESULTS)]}.values())
     if not results:
         return []
     lines = report.summarise(results, baseline)

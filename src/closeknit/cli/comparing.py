@@ -81,7 +81,9 @@ def compare(
         int, typer.Option(help="Threads (CPUs) a run; default the cores shared out, on Ray 1.", min=0)
     ] = 0,
     gpus: Annotated[float, typer.Option(help="GPUs a run asks for on Ray, like 1 or 0.25.", min=0)] = 0.0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Discard the runs in --out.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Discard the runs in --out, once the first new one is done.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare objectives on the same folds: data sets x sizes x objectives x seeds x folds, with tests.
