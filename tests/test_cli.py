@@ -366,6 +366,13 @@ def test_what_is_wrong_with_a_comparison_is_told_before_it_begins(
     assert not (tmp_path / "study" / "results.jsonl").exists()
 
 
+def test_the_printed_table_says_that_it_is_optimistic(closeknit, small_csv, tiny):
+    words = ("compare", "small.csv", "--objectives", "cross_entropy", "--encoder", tiny(), *STUDY)
+    search = ("--search", "2", "--method", "random", "--selection", "paper")
+    assert closeknit(*words, *search, "--out", "paper").stdout.startswith("These scores are optimistic: ")
+    assert "optimistic" not in closeknit(*words, "--out", "fixed").stdout
+
+
 def test_options_of_objectives_can_be_set_for_all_or_for_one(small_csv):
     from closeknit.study import read_study
 

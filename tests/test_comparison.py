@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ from closeknit.checkpoint import lock_folder
 from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
 from closeknit.errors import ConfigError, DataError, ModelError, TrainingError
+from closeknit.progress import Board
 from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
 from closeknit.search import SearchConfig
 from closeknit.study import Source, Study
@@ -230,6 +232,18 @@ def test_a_study_killed_while_it_was_set_up_goes_on(study, tmp_path):
     assert len(run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)) == 4
     comparison._clear(tmp_path / "out")  # for new runs that were never begun
     assert len(run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)) == 4
+
+
+def test_names_with_brackets_are_shown_as_they_are(study, tmp_path):
+    from rich.console import Console
+
+    board = Board(4, 0, 4, show=False)
+    board.rows = run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)
+    board.rows = [dataclasses.replace(row, data="reviews [en]", objective="[wide]") for row in board.rows]
+    console = Console(record=True, file=io.StringIO())
+    console.print(board._shown())
+    text = console.export_text()
+    assert "reviews [en]" in text and "[wide]" in text
 
 
 def test_two_commands_never_write_to_one_folder(study, tmp_path):

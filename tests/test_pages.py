@@ -333,6 +333,16 @@ def test_only_runs_that_all_objectives_have_are_compared_class_by_class(small):
 # ---------------------------------------------------------------- choices of a study
 
 
+def test_a_correction_is_said_to_be_over_the_comparisons_that_it_is_over(tmp_path):
+    one = make_study(tmp_path / "one", data={"mr": 2}, objectives=OBJECTIVES, seeds=(2,), tested=40, points=8)
+    assert "correction for" not in write_report(one).read_text()  # two objectives, each tested once
+    two = make_study(
+        tmp_path / "two", data={"mr": 2, "cr": 2}, objectives=OBJECTIVES, seeds=(2,), tested=40, points=8
+    )
+    said = re.findall(r"correction for (\d+) comparisons", write_report(two).read_text())
+    assert said == ["2"] * 4
+
+
 def test_choosing_on_the_reported_folds_is_said_in_red(tmp_path):
     folder = make_study(tmp_path / "study", data={"mr": 2}, selection="paper", tested=40, points=8, folds=2)
     page = write_report(folder).read_text()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -156,6 +157,21 @@ def test_the_csv_has_the_columns_it_promises():
     assert found[0]["delta"] == ""
     assert float(found[1]["delta"]) == pytest.approx(0.0515)
     assert float(found[1]["delta_low"]) < float(found[1]["delta"]) < float(found[1]["delta_high"])
+
+
+def test_no_name_breaks_a_table_in_markdown():
+    rows = [row(name, f, 0.8, data="a|b\n<i>") for name in ("base", "x|y") for f in range(2)]
+    text = markdown_report(summarise(rows, "base"), "base")
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in tables]
+    assert bars == [4] * 4 + [11] * 4
+    assert "a\\|b &lt;i>" in tables[0] and "x\\|y" in tables[-1] and "<" not in text
+
+
+def test_scores_chosen_on_the_reported_folds_are_called_optimistic_without_an_estimate_too():
+    lines = summarise(two_sets(), "base")
+    assert "These scores are optimistic" in markdown_report(lines, "base", [])
+    assert "optimistic" not in markdown_report(lines, "base")
 
 
 def test_the_layout_of_the_paper():

@@ -329,7 +329,7 @@ def write_tables(out: Path, baseline: str, results: Sequence[Result]) -> list[re
     if not results:
         return []
     lines = report.summarise(results, baseline)
-    optimistic = []
+    optimistic = None
     if any(result.selection == "paper" for result in results):
         optimistic = report.optimism(results, read_lines(out / TRIALS))
     for name, text in (

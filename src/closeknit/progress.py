@@ -187,7 +187,8 @@ class Board:
             gain = f"{100 * line.gain.mean:+.2f}" if line.gain else ""
             p = f"{line.gain.p_value:.3f}" if line.gain and line.runs > 1 else ""
             score = f"{100 * line.f1_mean:.2f} ± {100 * line.f1_std:.2f}"
-            table.add_row(line.data, f"{line.size:,}", line.objective, str(line.runs), score, gain, p)
+            data, objective = Text(line.data), Text(line.objective)  # brackets in a name are no mark-up
+            table.add_row(data, f"{line.size:,}", objective, str(line.runs), score, gain, p)
         status = f"{self.finished} of {self.runs} runs" + (
             f", {self.counted} trainings" if self.jobs != self.runs else ""
         )

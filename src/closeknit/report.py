@@ -343,6 +343,11 @@ def csv_table(lines: Sequence[Line]) -> str:
     return out.getvalue()
 
 
+def _plain(name: str) -> str:
+    """A text as it is in Markdown: no bar or line break in it ends a cell of a table, and no mark-up begins in it."""
+    return " ".join(name.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
 def paper_table(lines: Sequence[Line]) -> str:
     """Markdown in the layout of the TripleEntropy paper: objectives down, data sets by size group across."""
     order = "S M L XL".split()
@@ -353,7 +358,7 @@ def paper_table(lines: Sequence[Line]) -> str:
     objectives = list(dict.fromkeys(line.objective for line in lines))
     out = [
         "| weighted F1 | "
-        + " | ".join(f"{size_group(n)}: {data} ({n:,})" for data, n in cells)
+        + " | ".join(f"{size_group(n)}: {_plain(data)} ({n:,})" for data, n in cells)
         + " | average |",
         "|---|" + "---|" * (len(cells) + 1),
     ]
@@ -362,7 +367,7 @@ def paper_table(lines: Sequence[Line]) -> str:
         shown = [f"{100 * line.f1_mean:.2f} ± {100 * line.f1_std:.2f}" if line else "" for line in own]
         mean = [100 * line.f1_mean for line in own if line]
         average = f"{sum(mean) / len(mean):.2f}" if len(mean) == len(cells) else ""
-        out.append(f"| {objective} | " + " | ".join(shown) + f" | {average} |")
+        out.append(f"| {_plain(objective)} | " + " | ".join(shown) + f" | {average} |")
     figures = {cell: published(*cell) for cell in cells}
     for objective in objectives:
         if any(objective in known for known in figures.values()):
@@ -387,29 +392,33 @@ def markdown_table(lines: Sequence[Line]) -> str:
                 gain += f" ({100 * line.gain.low:+.2f} to {100 * line.gain.high:+.2f})"
             p, corrected = f"{line.gain.p_value:.3f}", f"{line.p_holm:.3f}"
         out.append(
-            f"| {line.data} | {line.size:,} | {line.objective} | {line.runs} | {100 * line.f1_mean:.2f} ± "
+            f"| {_plain(line.data)} | {line.size:,} | {_plain(line.objective)} | {line.runs} | {100 * line.f1_mean:.2f} ± "
             f"{100 * line.f1_std:.2f} | {100 * line.accuracy_mean:.2f} | {gain} | {p} | {corrected} | {line.seconds:.1f} |"
         )
     return "\n".join(out)
 
 
-def markdown_report(lines: Sequence[Line], baseline: str, optimistic: Sequence[Optimism] = ()) -> str:
-    """Everything that is said of a study in Markdown."""
+def markdown_report(
+    lines: Sequence[Line], baseline: str, optimistic: Sequence[Optimism] | None = None
+) -> str:
+    """Everything that is said of a study in Markdown; `optimistic`, where settings were chosen on the reported folds."""
     parts = []
-    if optimistic:
-        parts.append(f"**{OPTIMISTIC}** " + " ".join(optimism_in_words(one) for one in optimistic))
+    if optimistic is not None:
+        parts.append(" ".join([f"**{OPTIMISTIC}**", *(_plain(optimism_in_words(one)) for one in optimistic)]))
     parts += [paper_table(lines), markdown_table(lines)]
     ranks = [
-        f"- {objective}: {wins} wins, {ties} ties, {losses} losses"
+        f"- {_plain(objective)}: {wins} wins, {ties} ties, {losses} losses"
         for objective, (wins, ties, losses) in standings(lines).items()
     ]
     if ranks:
         parts.append(
-            f"Over data sets and sizes, against {baseline} (a difference that may be chance, p after Holm of .05 or "
+            f"Over data sets and sizes, against {_plain(baseline)} (a difference that may be chance, p after Holm of .05 or "
             "more, is a tie):\n\n" + "\n".join(ranks)
         )
-    parts.append("\n".join(f"- {overall_in_words(one, baseline)}" for one in over_sets(lines)))
-    parts.append("\n".join(f"- {in_words(line, baseline)}" for line in lines if line.gain is not None))
+    said = [overall_in_words(one, baseline) for one in over_sets(lines)]
+    parts.append("\n".join(f"- {_plain(sentence)}" for sentence in said))
+    said = [in_words(line, baseline) for line in lines if line.gain is not None]
+    parts.append("\n".join(f"- {_plain(sentence)}" for sentence in said))
     parts.append(HOW_TESTED)
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -97,7 +97,7 @@ def compare(
     from ..config import read_tables
     from ..pages import write_report
     from ..progress import say
-    from ..report import in_words, markdown_table, over_sets, overall_in_words, paper_table
+    from ..report import OPTIMISTIC, in_words, markdown_table, over_sets, overall_in_words, paper_table
     from ..study import read_study
 
     asked: dict[str, Any] = {}
@@ -136,6 +136,8 @@ def compare(
 
         print_json({"out": str(out), "lines": [dataclasses.asdict(line) for line in lines]})
         return
+    if study.search and study.selection == "paper":
+        print(f"{OPTIMISTIC}\n")
     print(f"{paper_table(lines)}\n\n{markdown_table(lines)}\n")
     for one in over_sets(lines):
         print(overall_in_words(one, study.reference))

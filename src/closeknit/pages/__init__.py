@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -122,12 +123,17 @@ def _progress(study: Study) -> dict[str, int]:
 
 
 def _verdicts(study: Study) -> list[dict[str, Any]]:
-    """A sentence an objective and data set, the surest first; what holds after Holm's correction is marked."""
+    """A sentence an objective and data set, the surest first; what holds after Holm's correction is marked.
+
+    `family` is how many comparisons that corrects for: those of the same objective.
+    """
+    tests = Counter(line.objective for line in study.lines if line.gain is not None)
     lines = sorted(study.lines, key=lambda line: 2.0 if line.p_holm is None else line.p_holm)
     return [
         {
             "text": in_words(line, study.baseline),
             "kind": verdict_kind(line),
+            "family": tests[line.objective],
             "p": p_text(line.p_holm).replace("< ", "below ") if math.isfinite(line.gain.low) else "–",
         }
         for line in lines
