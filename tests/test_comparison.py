@@ -23,7 +23,7 @@ from closeknit.errors import ConfigError, DataError, ModelError, TrainingError
 from closeknit.progress import Board
 from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
 from closeknit.search import SearchConfig
-from closeknit.study import Source, Study
+from closeknit.study import Source, Study, with_options
 from closeknit.training import NotFinite
 
 ONE = Place(threads=1)
@@ -232,6 +232,18 @@ def test_a_study_killed_while_it_was_set_up_goes_on(study, tmp_path):
     assert len(run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)) == 4
     comparison._clear(tmp_path / "out")  # for new runs that were never begun
     assert len(run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)) == 4
+
+
+def test_what_is_known_of_a_study_tells_where_objectives_differ(study, tmp_path):
+    made = study(seeds=(2,))
+    other = with_options(made.objectives["supcon"], {"train.lr": 2e-3, "encoder.pooling": "mean"})
+    both = {**made.objectives, "supcon": other}
+    run_study(dataclasses.replace(made, objectives=both), tmp_path / "out", place=ONE, show=False)
+    facts = json.loads((tmp_path / "out" / "study.json").read_text())
+    assert facts["config"]["train"]["lr"] == 1e-3 and facts["config"]["encoder"]["pooling"] == "first"
+    assert "seed" not in facts["config"]["train"] and "test" not in facts["config"]["data"]
+    own = {name: {k: v for k, v in o.items() if "." in k} for name, o in facts["objectives"].items()}
+    assert own == {"cross_entropy": {}, "supcon": {"train.lr": 2e-3, "encoder.pooling": "mean"}}
 
 
 def test_names_with_brackets_are_shown_as_they_are(study, tmp_path):

@@ -285,19 +285,33 @@ def _refuse_other_settings(
 
 
 def _facts(study: Study, loaded: Loaded, command: str) -> dict[str, Any]:
-    first = next(iter(study.objectives.values()))
-    tables = first.to_dict()
+    configs = {name: config.to_dict() for name, config in study.objectives.items()}
+    encoders = [config.encoder.name or "all-MiniLM-L6-v2 (bundled)" for config in study.objectives.values()]
+    tables = next(iter(configs.values()))
+    shared = {table: dict(tables[table]) for table in ("encoder", "train", "data")}
+    del shared["train"]["seed"], shared["data"]["test"]  # a study has seeds and folds instead
     return {
         "data": [
             {"name": name, "rows": len(own), "classes": own.classes, "pairs": own.pairs is not None}
             for name, own in loaded.texts.items()
         ],
         "sizes": list(study.sizes),
-        "objectives": {name: config.to_dict()["objective"] for name, config in study.objectives.items()},
+        "objectives": {
+            name: {
+                **own["objective"],
+                **{
+                    f"{table}.{key}": own[table][key]
+                    for table in ("encoder", "train")
+                    for key, value in shared[table].items()
+                    if own[table][key] != value
+                },
+            }
+            for name, own in configs.items()
+        },
         "baseline": study.reference,
         "folds": study.folds,
         "seeds": list(study.seeds),
-        "encoder": first.encoder.name or "all-MiniLM-L6-v2 (bundled)",
+        "encoder": ", ".join(dict.fromkeys(encoders)),
         "selection": study.selection if study.search else "fixed",
         "search": None
         if study.search is None
@@ -306,7 +320,7 @@ def _facts(study: Study, loaded: Loaded, command: str) -> dict[str, Any]:
             "spaces": {name: dict(study.space(name)) for name in study.objectives},
         },
         "hard_sets": study.hard_sets or None,
-        "config": {table: tables[table] for table in ("encoder", "train", "data")},
+        "config": shared,
         "command": command,
     }
 

@@ -20,7 +20,7 @@ from .tables import gain_by_classes, gain_by_size, gain_rows, p_text, score_tabl
 __all__ = ["Study", "read_study", "write_multitask_report", "write_report"]
 
 _SELECTION = {
-    "fixed": "the settings were fixed beforehand, the same for every run",
+    "fixed": "the settings were fixed beforehand, the same for every run of an objective",
     "nested": "the settings were chosen inside each training part, never on the rows reported here",
     "paper": "the settings were chosen on the very folds reported here",
 }
