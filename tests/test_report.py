@@ -25,10 +25,10 @@ from closeknit.report import (
 )
 
 
-def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000):
+def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source=""):
     scores = {"weighted_f1": f1, "accuracy": f1, "seconds": 1.0}
     return SimpleNamespace(
-        data=data, size=size, objective=objective, seed=seed, fold=fold, folds=folds, **scores
+        data=data, size=size, objective=objective, seed=seed, fold=fold, folds=folds, source=source, **scores
     )
 
 
@@ -140,6 +140,23 @@ def test_over_data_sets_each_counts_once():
     assert "Over 4 data sets of size S, new gains 1.08 points over base" in overall_in_words(new, "base")
     assert "could well be chance" in overall_in_words(new, "base")
     assert "Over 4 data sets" in markdown_report(summarise(rows, "base"), "base")
+
+
+def test_data_sets_of_one_source_count_once_together():
+    def rows(*sources):
+        scores = [("base", 0.8), ("new", 0.82)]
+        return [
+            row(name, f, f1 + 0.001 * f * i, data=f"cut {i}", source=source)
+            for i, source in enumerate(sources)
+            for f in range(3)
+            for name, f1 in scores
+        ]
+
+    assert over_sets(summarise(rows("a", "a", "a", "b"), "base")) == []
+    (found,) = over_sets(summarise(rows("a", "a", "c", "b"), "base"))
+    assert found.sets == 3
+    (found,) = over_sets(summarise(rows("", "", "", ""), "base"))  # rows of old do not know
+    assert found.sets == 4
 
 
 def test_two_data_sets_prove_nothing_together():

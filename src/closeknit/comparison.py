@@ -170,6 +170,7 @@ def _run(
                 versions=now,
                 key=job.key,
                 settings={table: tables[table] for table in ("encoder", "train")},
+                source=loaded.sources[job.data],
             )
             append_line(out / RESULTS, dataclasses.asdict(result))
             results[job.key] = result

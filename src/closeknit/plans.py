@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .config import RunConfig
@@ -44,10 +44,12 @@ class Loaded:
 
     texts: dict[str, Examples]
     prints: dict[str, str]
+    sources: dict[str, str] = field(default_factory=dict)  # data set -> what it was taken from
 
     @staticmethod
     def of(study: Study) -> Loaded:
         texts: dict[str, Examples] = {}
+        sources: dict[str, str] = {}
         config = next(iter(study.objectives.values()))
         for source in study.data:
             name, examples = source.load(config)
@@ -55,7 +57,7 @@ class Loaded:
                 raise ConfigError(
                     f'two data sets are called {name}; give them names: {{source = "…", name = "…"}}'
                 )
-            texts[name] = examples
+            texts[name], sources[name] = examples, source.source
         prints: dict[str, str] = {}
         for name, examples in texts.items():
             digest = Fingerprint.of(examples).digest
@@ -73,7 +75,7 @@ class Loaded:
                     raise ConfigError(
                         f"hard_sets: {data} has no class {label}{did_you_mean(label, texts[data].classes)}"
                     )
-        return Loaded(texts, prints)
+        return Loaded(texts, prints, sources)
 
 
 def cells_of(study: Study, loaded: Loaded, tell: Callable[[str], None] = say) -> list[Cell]:

@@ -50,6 +50,7 @@ class Result:
     versions: dict[str, str]
     key: str
     settings: dict[str, Any] = field(default_factory=dict)  # of encoder and training, as searched for
+    source: str = ""  # what the data set was taken from; two of one source share rows
 
 
 @dataclass(frozen=True)
@@ -242,5 +243,5 @@ def read_results(path: Path) -> list[Result]:
 def _results(records: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
     names = {f.name for f in dataclasses.fields(Result)}
     for record in records:
-        if names - {"settings"} <= record.keys() <= names:  # lines of old have no settings
+        if names - {"settings", "source"} <= record.keys() <= names:  # lines of old have neither
             yield Result(**record)

@@ -34,6 +34,8 @@ class Scored(Protocol):
     def accuracy(self) -> float: ...
     @property
     def seconds(self) -> float: ...
+    @property
+    def source(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Line:
     gain: Difference | None
     p_holm: float | None
     pairs: int = 0  # runs that the baseline has too
+    source: str = ""  # what the data set was taken from, where it is known
 
 
 # ---------------------------------------------------------------- tests
@@ -132,6 +135,7 @@ def summarise(rows: Sequence[Scored], baseline: str) -> list[Line]:
                     corrected_t_test(paired, 1.0 / own[0].folds) if tested else None,
                     None,
                     len(paired),
+                    own[0].source,
                 )
             )
     return _with_holm(lines)
@@ -167,7 +171,8 @@ class Overall:
 def over_sets(lines: Sequence[Line]) -> list[Overall]:
     """What holds over data sets: the mean of their gains, for each size group with at least three of them.
 
-    Data sets share no rows, so their mean gains are independent and a plain t-test is right.
+    Data sets share no rows, so their mean gains are independent and a plain t-test is right. Those that were taken from one
+    source, as with some of its classes, do share them: together they count once.
     """
     from scipy import stats
 
@@ -179,7 +184,7 @@ def over_sets(lines: Sequence[Line]) -> list[Overall]:
             gains: dict[str, list[float]] = {}
             for line in own:
                 if line.objective == objective and line.gain is not None:
-                    gains.setdefault(line.data, []).append(line.gain.mean)
+                    gains.setdefault(line.source or line.data, []).append(line.gain.mean)
             if len(gains) >= 3:
                 tested.append((objective, [float(np.mean(values)) for values in gains.values()]))
         plain = [corrected_t_test(values, 0.0) for _, values in tested]

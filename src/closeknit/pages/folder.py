@@ -31,6 +31,7 @@ class Run:
     seconds: float
     key: str
     encoder: str = ""
+    source: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
