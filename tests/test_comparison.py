@@ -22,6 +22,7 @@ from closeknit.config import RunConfig
 from closeknit.errors import ConfigError, DataError, ModelError, TrainingError
 from closeknit.progress import Board
 from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
+from closeknit.report import of_last_search
 from closeknit.search import SearchConfig
 from closeknit.study import Source, Study, with_options
 from closeknit.training import NotFinite
@@ -388,6 +389,45 @@ def test_a_search_goes_on_to_the_same_choice(study, tmp_path, method):
     assert {"data", "objective", "seed", "fold", "split", "trial", "options", "score", "key"} <= first[
         0
     ].keys()
+
+
+@pytest.mark.parametrize("selection", ["nested", "paper"])
+def test_a_search_that_was_given_up_for_another_leaves_no_trace_in_the_report(
+    study, tmp_path, monkeypatch, selection
+):
+    def searching(trials):
+        return study(
+            seeds=(2,),
+            names=("cross_entropy",),
+            search=SearchConfig(method="random", trials=trials),
+            selection=selection,
+            spaces={"cross_entropy": {"train.lr": [1e-4, 5e-4, 2e-3, 5e-3, 1e-2]}},
+        )
+
+    out = tmp_path / "out"
+    final, asked = comparison.Planner._final, comparison.append_line
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison.Planner, "_final", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(searching(5), out, place=ONE, show=False)
+    monkeypatch.setattr(comparison.Planner, "_final", final)
+    trained = []
+    monkeypatch.setattr(
+        comparison, "append_line", lambda path, line: (trained.append(line), asked(path, line))
+    )
+    run_study(searching(3), out, place=ONE, show=False)
+    again = [line for line in trained if "trial" in line and line["fold"] == 0]
+    assert {line["trial"] for line in again} == {0, 1, 2}
+    assert all(line["seconds"] == 0.0 for line in again)  # none was trained twice
+    shown = of_last_search(read_lines(out / "trials.jsonl"))
+    run_study(searching(3), tmp_path / "fresh", place=ONE, show=False)
+    fresh = list(read_lines(tmp_path / "fresh" / "trials.jsonl"))
+    assert [(t["key"], t["run"], t["score"]) for t in shown] == [
+        (t["key"], t["run"], t["score"]) for t in fresh
+    ]
 
 
 def test_choosing_on_the_reported_folds_is_called_optimistic(study, tmp_path):

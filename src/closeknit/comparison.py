@@ -101,6 +101,7 @@ def _run(
 ) -> list[Result]:
     results: dict[str, Result] = {}
     scores: dict[str, float] = {}
+    written: set[tuple[str, str | None]] = set()  # trials by their key and that of the run they are for
     begun = False  # whether the folder is this study's
 
     def begin() -> None:
@@ -117,8 +118,9 @@ def _run(
                 say(f"the last line of {out / name} was left half-written; that run is done again")
         results |= {result.key: result for result in read_results(out / RESULTS)}
         _refuse_other_settings(study, planner, cells, results, out)
-        trials = read_lines(out / TRIALS)
-        scores |= {trial["key"]: trial["score"] for trial in trials if {"key", "score"} <= trial.keys()}
+        trials = [trial for trial in read_lines(out / TRIALS) if {"key", "score"} <= trial.keys()]
+        scores |= {trial["key"]: trial["score"] for trial in trials}
+        written |= {(trial["key"], trial.get("run")) for trial in trials}
     if not overwrite or not (out / STUDY).exists():
         begin()
     wanted = {planner.key(cell, name): (cell, name) for cell in cells for name in study.objectives}
@@ -126,6 +128,13 @@ def _run(
     failures: list[str] = []
     told: set[str] = set()
     now = versions()
+
+    def write_trial(job: Job, seconds: float = 0.0) -> None:
+        """A line for a trial; one more where it was made for another search, with the score that it had."""
+        if (job.key, job.facts["run"]) not in written:
+            written.add((job.key, job.facts["run"]))
+            told_of = {"score": scores[job.key], "seconds": seconds, "key": job.key}
+            append_line(out / TRIALS, {**_place_of(job), **job.facts, **told_of})
 
     def record(job: Job, outcome: Outcome) -> None:
         if not begun:
@@ -135,20 +144,9 @@ def _run(
                 told.add(note)
                 board.say(note)
         final = job.key in wanted
-        where: dict[str, Any] = {
-            "data": job.data,
-            "size": job.size,
-            "objective": job.objective,
-            "seed": job.seed,
-            "fold": job.fold,
-        }
         if not final:
-            score = outcome.scores.get("weighted_f1", 0.0)
-            scores[job.key] = score
-            append_line(
-                out / TRIALS,
-                {**where, **job.facts, "score": score, "seconds": outcome.seconds, "key": job.key},
-            )
+            scores[job.key] = outcome.scores.get("weighted_f1", 0.0)
+            write_trial(job, outcome.seconds)
         elif outcome.error is not None:
             failures.append(
                 f"{job.objective} on {job.data}, seed {job.seed}, fold {job.fold + 1}: {outcome.error}"
@@ -159,7 +157,7 @@ def _run(
             measured: dict[str, Any] = dict(outcome.scores)
             tables = job.config.to_dict()
             result = Result(
-                **where,
+                **_place_of(job),
                 options=tables["objective"],
                 encoder=outcome.encoder,
                 folds=study.folds,
@@ -179,13 +177,18 @@ def _run(
     try:
         if any(key not in results for key in wanted):
             with contextlib.closing(place.runner(loaded.texts)) as runner, board:
-                _drive(planner.plans(cells, results), runner, scores, record, board)
+                _drive(planner.plans(cells, results), runner, scores, record, write_trial, board)
     finally:
         if begun:
             write_tables(out, study.reference, [results[key] for key in wanted if key in results])
     if failures:
         raise TrainingError(f"{len(failures)} of {len(wanted)} runs failed, the first: {failures[0]}")
     return [results[key] for key in wanted]
+
+
+def _place_of(job: Job) -> dict[str, Any]:
+    """Where a run stands in a study, as its lines tell it."""
+    return {name: getattr(job, name) for name in ("data", "size", "objective", "seed", "fold")}
 
 
 @dataclass
@@ -203,6 +206,7 @@ def _drive(
     runner: Runner,
     scores: Mapping[str, float],
     record: Callable[[Job, Outcome], None],
+    reuse: Callable[[Job], None],
     board: Board,
 ) -> None:
     """Keep the runner in work: begin plans as it has room, and give each plan its outcomes when all are there."""
@@ -221,6 +225,7 @@ def _drive(
             one.jobs, one.outcomes = jobs, {}
             for job in jobs:
                 if job.facts and job.key in scores:  # a trial of an earlier start
+                    reuse(job)
                     one.outcomes[job.key] = Outcome(job.key, {"weighted_f1": scores[job.key]})
                     board.skip()
                 elif job.key not in one.missing:
@@ -346,7 +351,7 @@ def write_tables(out: Path, baseline: str, results: Sequence[Result]) -> list[re
     lines = report.summarise(results, baseline)
     optimistic = None
     if any(result.selection == "paper" for result in results):
-        optimistic = report.optimism(results, read_lines(out / TRIALS))
+        optimistic = report.optimism(results, report.of_last_search(read_lines(out / TRIALS)))
     for name, text in (
         (TABLE_CSV, report.csv_table(lines)),
         (TABLE_MD, report.markdown_report(lines, baseline, optimistic)),

@@ -174,32 +174,37 @@ class Planner:
                 dataclasses.replace(cell, train=cell.train[train], test=cell.train[test])
                 for train, test in inner
             ]
-            config = yield from self._search(name, splits, seed=cell.seed * 1000 + cell.fold)
+            runs = [self.key(cell, name)] * parts
+            config = yield from self._search(name, splits, runs, seed=cell.seed * 1000 + cell.fold)
         yield [self._final(cell, name, config)]
 
     def _paper(self, cells: Sequence[Cell], name: str, done: Mapping[str, Result]) -> Plan:
         """All runs of an objective on a data set, with the setting that does best on the very folds reported."""
         config = self.study.objectives[name]
         if self.study.space(name):
-            config = yield from self._search(name, cells, seed=0)
+            runs = [self.key(cell, name) for cell in cells]
+            config = yield from self._search(name, cells, runs, seed=0)
         yield [self._final(cell, name, config) for cell in cells if self.key(cell, name) not in done]
 
     def _search(
-        self, name: str, splits: Sequence[Cell], seed: int
+        self, name: str, splits: Sequence[Cell], runs: Sequence[str], seed: int
     ) -> Generator[list[Job], list[Outcome], RunConfig]:
         assert self.study.search is not None
         config = self.study.objectives[name]
         steps = search(self.study.space(name), self.study.search, len(splits), seed)
         tries = next(steps)
         while True:
-            outcomes = yield [self._trial(splits[one.split], name, config, one) for one in tries]
+            outcomes = yield [
+                self._trial(splits[one.split], name, config, one, runs[one.split]) for one in tries
+            ]
             try:  # a setting that breaks the training scores nothing
                 tries = steps.send([outcome.scores.get("weighted_f1", 0.0) for outcome in outcomes])
             except StopIteration as stop:
                 return with_options(config, stop.value)
 
-    def _trial(self, cell: Cell, name: str, config: RunConfig, one: Try) -> Job:
+    def _trial(self, cell: Cell, name: str, config: RunConfig, one: Try, run: str) -> Job:
         facts = {"options": one.options, "split": one.split, "trial": one.number, "stage": one.stage}
+        facts["run"] = run  # the key of the run that it is for
         return self._job(cell, name, with_options(config, one.options), facts=facts)
 
     def _final(self, cell: Cell, name: str, config: RunConfig) -> Job:

@@ -241,6 +241,14 @@ class Optimism:
     honest: float
 
 
+def of_last_search(trials: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The trials that the last search of each run asked for; those of one that was given up for another are left out."""
+    places = ("data", "size", "objective", "seed", "fold")
+    found = [(repr([trial.get(name) for name in places]), dict(trial)) for trial in trials]
+    last = {place: trial.get("run") for place, trial in found}
+    return [trial for place, trial in found if trial.get("run") == last[place]]
+
+
 def optimism(rows: Sequence[Scored], trials: Iterable[Mapping[str, Any]]) -> list[Optimism]:
     """How much of the reported score comes from having chosen the setting on the reported folds.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .. import charts
 from ..errors import DataError
-from ..report import Line, size_group, summarise
+from ..report import Line, of_last_search, size_group, summarise
 
 SURE = 0.05
 
@@ -107,7 +107,7 @@ def read_study(folder: Path) -> Study:
         folder,
         settings,
         runs,
-        list(_json_lines(folder / "trials.jsonl")),
+        of_last_search(_json_lines(folder / "trials.jsonl")),
         baseline,
         list(dict.fromkeys([baseline, *names])),
         cells,
