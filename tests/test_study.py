@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from closeknit.config import DataConfig, RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ConfigError, DataError
 from closeknit.plans import Loaded, Planner, cells_of
@@ -190,6 +191,28 @@ def test_without_a_file_there_are_defaults():
         read_study(None, {"data": ["messages"], "objectives": ["supcon", "supcon"]}, {})
     with pytest.raises(ConfigError, match="did you mean supcon"):
         read_study(None, {"data": ["messages"], "objectives": ["supconn"]}, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"data": ("trec",)}, "give a tuple of sources"),
+        ({"data": "trec"}, "give a tuple of sources"),
+        ({"objectives": ["supcon"]}, "give a RunConfig for each name"),
+        ({"objectives": {"supcon": "supcon"}}, "give a RunConfig for each name"),
+        ({"sizes": 100}, "give a list"),
+        ({"sizes": ("all",)}, "give whole numbers"),
+        (
+            {"objectives": {"a": RunConfig(), "b": RunConfig(data=DataConfig(text="other"))}},
+            "differ in their settings of data",
+        ),
+    ],
+)
+def test_a_study_made_in_python_is_checked(given, words):
+    whole = {"data": (Source("trec"),), "objectives": {"cross_entropy": RunConfig()}}
+    Study(**whole)
+    with pytest.raises(ConfigError, match=words):
+        Study(**{**whole, **given})
 
 
 def test_options_reach_their_tables():

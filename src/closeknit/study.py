@@ -85,7 +85,18 @@ class Study:
         ):
             if not values:
                 raise ConfigError(f"a study needs {what}; none was given")
+        if not all(isinstance(one, Source) for one in self.data):
+            raise ConfigError(f'data is {self.data!r}; give a tuple of sources, like (Source("trec"),)')
+        configs = self.objectives.values() if isinstance(self.objectives, Mapping) else ()
+        if not configs or not all(isinstance(config, RunConfig) for config in configs):
+            raise ConfigError(f"objectives is {self.objectives!r}; give a RunConfig for each name")
+        if len({config.data for config in configs}) > 1:
+            raise ConfigError(
+                "the objectives differ in their settings of data; all of a study see the same rows"
+            )
         for what, numbers in (("seeds", self.seeds), ("sizes", self.sizes)):
+            if not all(isinstance(number, int) for number in _list(numbers, what)):
+                raise ConfigError(f"{what} is {numbers!r}; give whole numbers (0 is all rows)")
             if any(number < 0 for number in numbers):
                 raise ConfigError(f"{what} are {', '.join(map(str, numbers))}; none may be negative")
             if len(set(numbers)) < len(numbers):
