@@ -277,6 +277,16 @@ def test_sizes_beyond_the_rows_count_once(small):
     assert "6 of 12 runs" in write_report(small).read_text()
 
 
+def test_a_study_that_has_grown_is_done_when_what_was_last_asked_for_is(small):
+    settings = json.loads((small / "study.json").read_text())
+    change_study(small, seeds=[16])  # none of the runs that are there
+    assert "Unfinished: 0 of 6 runs are done" in write_report(small).read_text()
+    fewer = dict(list(settings["objectives"].items())[:1])
+    keep_results(small, lambda run: run["objective"] in fewer or run["fold"] == 0)  # more than was asked for
+    change_study(small, seeds=[2], objectives=fewer)
+    assert "Unfinished" not in write_report(small).read_text()
+
+
 def test_without_the_baseline_scores_are_shown_and_no_gain(small):
     keep_results(small, lambda row: row["objective"] != "cross_entropy")
     page = write_report(small).read_text()

@@ -110,16 +110,19 @@ def _summary(study: Study) -> str:
 
 
 def _progress(study: Study) -> dict[str, int]:
-    """How many runs are done, of how many that the study asks for."""
+    """How many runs are done, of how many that the study was last asked for."""
     settings = study.settings
-    cells = 0
+    cells = set()
     for entry in settings.get("data", []):
         rows = entry.get("rows") or math.inf
-        cells += len({min(size or rows, rows) for size in settings.get("sizes") or [rows]})
+        cells |= {(entry.get("name"), min(size or rows, rows)) for size in settings.get("sizes") or [rows]}
     folds = settings.get("folds") or max((run.folds for run in study.runs), default=1)
-    seeds = len(settings.get("seeds") or {run.seed for run in study.runs})
-    wanted = max(cells * len(study.objectives) * folds * seeds, len(study.runs))
-    return {"done": len(study.runs), "wanted": wanted}
+    seeds = set(settings.get("seeds") or {run.seed for run in study.runs})
+    names = set(settings.get("objectives") or study.objectives)
+    done = sum(
+        (run.data, run.size) in cells and run.seed in seeds and run.objective in names for run in study.runs
+    )
+    return {"done": done, "wanted": len(cells) * len(names) * folds * len(seeds)}
 
 
 def _verdicts(study: Study) -> list[dict[str, Any]]:
