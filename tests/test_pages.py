@@ -398,6 +398,12 @@ def test_the_search_names_the_setting_that_matters(page):
     assert "0.0003 <small>×" in part
 
 
+def test_a_grid_is_said_to_be_whole(small):
+    change_study(small, search={"method": "grid", "trials": 20})
+    page = write_report(small).read_text()
+    assert "grid, all settings" in page and "20 trials" not in page
+
+
 def test_a_page_is_made_without_torch(small):
     code = (
         "import sys; from pathlib import Path; from closeknit.pages import write_report;"

@@ -155,7 +155,8 @@ def _facts(study: Study) -> list[tuple[str, str]]:
     ]
     search = settings.get("search")
     if search:
-        facts.append(("Search", f"{search.get('method', '')}, {search.get('trials', '?')} trials"))
+        tried = "all settings" if search.get("method") == "grid" else f"{search.get('trials', '?')} trials"
+        facts.append(("Search", f"{search.get('method', '')}, {tried}"))
     return [(name, value) for name, value in facts if value]
 
 
