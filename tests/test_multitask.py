@@ -137,12 +137,10 @@ def test_an_interrupted_run_ends_with_the_same_weights(tiny, parts, tmp_path, ta
         assert torch.equal(value, state_of(second)[key]), key
 
 
-@pytest.mark.parametrize("stop", [2, 5])
+@pytest.mark.parametrize("stop", [2, 8, 21])
 def test_a_run_with_pretraining_is_taken_up_in_either_stage(tiny, parts, small, tmp_path, stop):
     sentences = sentences_from(sorted(set(small[0])))
-    config = settings(
-        tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4, "lr": 1e-3}, train={"epochs": 1}
-    )
+    config = settings(tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4, "lr": 1e-3})
     whole = MultiTaskFit(parts, config, sentences=sentences)
     before = state_of(whole)
     drained(whole)
@@ -155,9 +153,19 @@ def test_a_run_with_pretraining_is_taken_up_in_either_stage(tiny, parts, small, 
         if step.number == stop:
             first.save_state()
             break
+    assert stop < whole.steps
     second = drained(MultiTaskFit(parts, config, sentences=sentences, folder=tmp_path, resume=True))
+    assert second.loop.history == whole.loop.history
     for key, value in state_of(whole).items():
         assert torch.equal(value, state_of(second)[key]), key
+
+
+def test_after_pretraining_the_tasks_are_learnt_with_dropout_from_the_first_update(tiny, parts, small):
+    config = settings(tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1})
+    fit = MultiTaskFit(parts, config, sentences=sentences_from(sorted(set(small[0]))))
+    for step in fit:
+        if step.number < fit.steps:  # after the last one the tasks have been scored
+            assert all(module.training for module in fit.training.learners.modules()), step.number
 
 
 def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):

@@ -205,6 +205,7 @@ class MultiTaskFit:
             yield from self.stage
             before = self.stage.steps
             self.model.metrics["pretraining"] = self.stage.model.metrics["history"]
+            self.training.learners.train()  # the stage leaves the trunk, which both share, without dropout
         for step in self.loop:
             yield dataclasses.replace(step, number=step.number + before)
         self._finish()
