@@ -376,7 +376,7 @@ def with_data(files, **more) -> MultiTaskConfig:
 
 
 def test_data_are_read_by_kind_and_held_out_where_there_is_no_validation_part(files, rows):
-    data = load_tasks(with_data(files))
+    data = load_tasks(with_data(files, same={"leaks": "keep"}, alike={"leaks": "keep"}))  # of the same pairs
     for name, own in data.items():
         assert len(own.train) + len(own.validation) == len(rows[name][0])
         assert len(own.validation) == pytest.approx(0.2 * len(rows[name][0]), abs=1)
@@ -419,6 +419,33 @@ def test_a_part_that_is_held_out_is_not_trained_on_either(tmp_path):
     own = load_tasks(config)["t"]
     assert not set(own.train.texts) & {*own.validation.texts, "😀"}
     assert len({*own.train.texts, *own.validation.texts} & {text for text, _ in signs}) == 11
+
+
+def test_what_a_task_is_scored_on_no_other_task_learns_from(files, rows):
+    """The same pairs are judged for one task and scored for another; single texts are no pairs."""
+    told: list[str] = []
+    data = load_tasks(with_data(files), tell=told.append)
+    same, alike = (
+        {*zip(own.train.texts, own.train.pairs, strict=True)} for own in (data["same"], data["alike"])
+    )
+    for trained, other in ((same, "alike"), (alike, "same")):
+        held = data[other].validation
+        assert trained and not trained & {*zip(held.texts, held.pairs, strict=True)}
+    assert len(data["topic"].train) + len(data["topic"].validation) == len(rows["topic"][0])
+    assert ["part of another task and are left out (tasks." in line for line in told] == [True, True]
+    kept = load_tasks(with_data(files, same={"leaks": "keep"}))
+    assert len(kept["same"].train) + len(kept["same"].validation) == len(rows["same"][0])
+    fewer = load_tasks(with_data(files, alike={"rows": 20}))  # drawn from what is left
+    assert len(fewer["alike"].train) == 20
+    texts = write_csv(
+        Path(files["topic"]).parent / "held.csv", ["text", "label"], zip(*rows["topic"], strict=True)
+    )
+    split = {"kind": "classify", "data": {"train": [files["topic"]], "validation": texts}, "leaks": "keep"}
+    tasks = {"a": {"data": files["topic"]}, "b": split}
+    with pytest.raises(
+        DataError, match=r"^task a: every training row is also in .* of another task .*a\.leaks=keep"
+    ):
+        load_tasks(MultiTaskConfig.from_dict({"tasks": tasks}))
 
 
 def test_a_task_remembers_its_columns(closeknit, tiny, tmp_path):
@@ -497,6 +524,9 @@ def test_missing_scores_are_named_or_dropped(tmp_path):
         ("topic", {"data": {"trian": "x.csv"}}, "task topic: .*did you mean train"),
         ("topic", {"data": 3}, "give a name, or a table"),
         ("topic", {"data": ""}, "tasks.topic.data is not given"),
+        ("topic", {"data": {"train": 5}}, "task topic: data names a part by 5; give a file or a list of files"),
+        ("topic", {"data": {"train": [1, 2]}}, r"task topic: data names a part by \[1, 2\]"),
+        ("topic", {"data": {"train": {"a": "x.csv"}}}, "task topic: data names a part by .*give a file"),
         ("topic", {"label": "nolabel"}, "no column nolabel"),
     ],
 )  # fmt: skip
@@ -516,6 +546,13 @@ def test_one_class_or_one_score_is_refused(tmp_path):
     with pytest.raises(DataError, match="all scores are 2"):
         load_tasks(MultiTaskConfig.from_dict(
             {"tasks": {"t": {"data": file, "kind": "pair_score"}}, "train": {"validation": 0.0}}))  # fmt: skip
+
+
+def test_a_share_that_leaves_nothing_to_learn_from_is_refused(tiny, rows):
+    pairs, scores = (column[:5] for column in rows["alike"])
+    model = MultiTask(encoder=tiny(), train_options={"validation": 0.9})
+    with pytest.raises(DataError, match=r"task alike: train.validation is 0.9: 4 of 5 rows are held out"):
+        model.fit({"alike": (pairs, scores)})
 
 
 def test_judged_pairs_become_pairs_or_triplets(tmp_path):
@@ -599,6 +636,7 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["tasks.sts.wieght=2"], "unknown setting tasks.sts.wieght; did you mean weight"),
         (["tasks.sts.weight=big"], "tasks.sts.weight is \"big\"; it must be a number"),
         (["tasks.sts.weight=0"], "tasks.sts: weight is 0"),
+        (["tasks.sts.weight=inf"], "tasks.sts: weight is inf; it must be a number above 0"),
         (["tasks.sts.head=pared"], "tasks.sts: head is pared for pair_score; did you mean paired"),
         (["tasks.sst.head=paired"], "tasks.sst: head is paired for classify; known: linear"),
         (["tasks.sts.metric=accuracy"], "metric is accuracy for pair_score; known: pearson, spearman"),
@@ -629,7 +667,24 @@ def test_mistyped_settings_are_refused(changes, words):
         read_multitask("exp14", changes)
 
 
-@pytest.mark.parametrize("name", ["two words", "average", "loss", "keys", "a.b", ""])
+@pytest.mark.parametrize(
+    ("text", "change", "words"),
+    [
+        ('schedule = "random"', "schedule.weights.mood=2", r"schedule is not a table; write \[schedule\]"),
+        ("[schedule]\nweights = 5", "schedule.weights.mood=2", "schedule.weights is not a table"),
+        ('[tasks]\nmood = "mood.csv"', "tasks.mood.kind=classify", r"tasks\.mood is not a table"),
+    ],
+)
+def test_changes_of_what_is_no_table_are_refused(tmp_path, text, change, words):
+    study = tmp_path / "study.toml"
+    study.write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        read_multitask(str(study), [change])
+
+
+@pytest.mark.parametrize(
+    "name", ["two words", "größe", "average", "loss", "keys", "training", "a.b", "", 1, None]
+)
 def test_names_that_tasks_cannot_have(name):
     with pytest.raises(ConfigError, match="cannot be called"):
         MultiTaskConfig.from_dict({"tasks": {name: {"data": "x"}}})
@@ -765,6 +820,7 @@ def test_the_command_trains_scores_predicts_and_reports(closeknit, study, files,
         (("multitask", study, "--out", out, "--resume", "--epochs", "3"), "train.epochs was 2 and is 3"),
         (("multitask", study, "--data", "topic"), "write it as TASK=SOURCE"),
         (("multitask", study, "--scale", "3"), "--scale is 3"),
+        (("multitask", study, "--scale", "nan"), "--scale is nan"),
     ):
         assert words in closeknit(*wrong, code=2).stderr
     again = closeknit("multitask", study, "--out", out, "--resume", "--alone")
@@ -777,13 +833,18 @@ def test_the_command_trains_scores_predicts_and_reports(closeknit, study, files,
     closeknit("evaluate", out, one_class, "--task", "topic", "--json")
     closeknit("embed", out, files["topic"], "--out", tmp_path / "v.npy")
     assert np.load(tmp_path / "v.npy").shape == (18, 32)
+    Path(files["alike"]).unlink()  # the data of another task are not needed
+    alone = json.loads(closeknit("evaluate", out, "--task", "same", "--json").stdout)
+    assert alone["same"] == found["same"]
 
 
 def test_files_are_found_beside_the_study_and_singles_join_a_finished_run(study, tmp_path):
     text = study.read_text()
     for name in KINDS:
-        text = text.replace(str(tmp_path / f"{name}.csv"), f"{name}.csv")
+        text = text.replace(str(tmp_path / f"{name}.csv"), "topics" if name == "topic" else f"{name}.csv")
     study.write_text(text)
+    (tmp_path / "topics").mkdir()  # a folder of parts is found too
+    (tmp_path / "topic.csv").rename(tmp_path / "topics" / "all.csv")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
 
@@ -793,7 +854,7 @@ def test_files_are_found_beside_the_study_and_singles_join_a_finished_run(study,
         return done
 
     run(elsewhere, "multitask", "../study.toml", "--out", "model", "--epochs", "1")
-    run(tmp_path, "evaluate", "elsewhere/model")
+    run(elsewhere, "evaluate", "model")
     command = ("multitask", study, "--out", elsewhere / "model")
     refused = run(tmp_path, *command, "--resume", "--alone", "--epochs", "2", code=2)
     assert "train.epochs was 1 and is 2" in refused.stderr and not (elsewhere / "model" / "alone").exists()

@@ -310,14 +310,15 @@ def _evaluate_tasks(
         parts = {task: read_task(settings).parts}
     elif set_:
         raise ConfigError("--set names columns of the data given; without data there are none")
-    else:  # rows that the run held out are held out here again
+    else:  # rows that the run held out are held out here again; which it learnt from, depends on all tasks
+        read = model.config if task is None or part == "train" else model.config.only(task)
         parts = {
             name: {
                 key: value
                 for key, value in (("train", own.train), ("validation", own.validation), ("test", own.test))
                 if value is not None
             }
-            for name, own in load_tasks(model.config).items()
+            for name, own in load_tasks(read).items()
             if task in (None, name)
         }
     chosen: dict[str, str] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from ..config import EncoderConfig, ObjectiveConfig, build_table, read_tables, read_toml
-from ..data import Columns
+from ..data import Columns, holds_data
 from ..errors import ConfigError, DataError, did_you_mean
 from ..schedules import ScheduleConfig
 from ..training import TrainConfig
@@ -60,8 +61,8 @@ class TaskConfig:
                 near = did_you_mean(str(value), [one for one in known if one])
                 of = f" for {self.kind}" if name in ("head", "metric") else ""
                 raise ConfigError(f"{name} is {value}{of}{near}")
-        if not self.weight > 0:
-            raise ConfigError(f"weight is {self.weight}; it must be above 0")
+        if not 0 < self.weight < math.inf:
+            raise ConfigError(f"weight is {self.weight}; it must be a number above 0")
         if self.rows < 0:
             raise ConfigError(f"rows is {self.rows}; it must not be negative")
         if self.kind != "classify" and (self.objective != "cross_entropy" or self.options):
@@ -161,12 +162,10 @@ class MultiTaskConfig:
         if not self.tasks:
             raise ConfigError("there is no task; describe at least one as [tasks.NAME] with data and kind")
         for name in self.tasks:
-            taken = name in ("average", "loss", "epoch") or hasattr(nn.ModuleDict, name)
-            if taken or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
-                raise ConfigError(
-                    f"a task cannot be called {name}"
-                    + ("; choose another name" if taken else "; use letters, digits, - and _")
-                )
+            if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+                raise ConfigError(f"a task cannot be called {name}; use letters of a to z, digits, - and _")
+            if name in ("average", "loss", "epoch") or hasattr(nn.ModuleDict(), name):
+                raise ConfigError(f"a task cannot be called {name}; choose another name")
         self.schedule.check(list(self.tasks))
         self.train.require_settled()
         if self.train.chunk_size:
@@ -214,6 +213,7 @@ class MultiTaskConfig:
 
     def scaled(self, scale: float) -> MultiTaskConfig:
         """A trial of it: this share of the epochs, one at least, and of the rows when they are read."""
+        trial = TrialConfig(scale * self.trial.scale)
 
         def fewer(epochs: int) -> int:
             return max(1, round(epochs * scale))
@@ -222,7 +222,6 @@ class MultiTaskConfig:
         pretrain = self.pretrain
         if pretrain.epochs is not None:
             pretrain = dataclasses.replace(pretrain, epochs=fewer(pretrain.epochs))
-        trial = TrialConfig(scale * self.trial.scale)
         return dataclasses.replace(self, train=train, pretrain=pretrain, trial=trial)
 
 
@@ -269,16 +268,17 @@ def read_multitask(source: str, changes: Sequence[str] = ()) -> MultiTaskConfig:
 
 
 def _placed(tables: dict[str, Any], beside: Path) -> dict[str, Any]:
-    """Files that exist, from here or from beside the study file, by their whole paths: a saved model finds them again."""
+    """Files and folders, from here or from beside the study file, by their whole paths: a saved model finds them again."""
 
     def place(source: Any) -> Any:
         if isinstance(source, dict):
             return {part: place(files) for part, files in source.items()}
         if isinstance(source, list):
             return [place(file) for file in source]
-        if isinstance(source, str) and (Path(source).suffix or "/" in source):
+        if isinstance(source, str) and source:
+            plain = not Path(source).suffix and "/" not in source  # may be a name of the catalogue
             for path in (Path(source), beside / source):
-                if path.exists():
+                if holds_data(path) if plain else path.exists():
                     return str(path.resolve())
         return source
 
@@ -298,9 +298,9 @@ def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
     for change in changes:
         parts = [part.strip() for part in change.partition("=")[0].split(".")]
         if parts[:2] == ["schedule", "weights"] and len(parts) == 3:
-            value = read_tables({}, [f"weights.{change.partition('.')[2].partition('.')[2]}"])["weights"]
-            schedule = tables.setdefault("schedule", {})
-            schedule["weights"] = {**schedule.get("weights", {}), **value}
+            schedule = tables["schedule"] = _table(tables, "schedule", "schedule")
+            weights = _table(schedule, "weights", "schedule.weights")
+            schedule["weights"] = read_tables({"weights": weights}, [change.partition(".")[2]])["weights"]
             continue
         if parts[0] != "tasks":
             plain.append(change)
@@ -310,5 +310,14 @@ def _changed(tables: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
         name = parts[1]
         if name not in tasks:
             raise ConfigError(f"--set {change}: there is no task {name}{did_you_mean(name, tasks)}")
-        tasks[name] = read_tables({name: dict(tasks[name])}, [change.partition(".")[2]])[name]
+        own = _table(tasks, name, f"tasks.{name}")
+        tasks[name] = read_tables({name: own}, [change.partition(".")[2]])[name]
     return read_tables(tables, plain)
+
+
+def _table(tables: dict[str, Any], key: str, name: str) -> dict[str, Any]:
+    """A copy of the table that is there, or an empty one."""
+    found = tables.get(key, {})
+    if not isinstance(found, dict):
+        raise ConfigError(f"{name} is not a table; write [{name}] and its settings below")
+    return dict(found)

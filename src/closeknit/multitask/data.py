@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,71 +34,106 @@ class TaskData:
         """What its result is read from: the test part, else the validation part."""
         return self.test if self.test is not None else self.validation
 
+    @property
+    def held(self) -> list[Examples]:
+        """What it must not have learnt from."""
+        return [part for part in (self.validation, self.test) if part is not None]
+
 
 def load_tasks(
     config: MultiTaskConfig, *, tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, TaskData]:
     """The data of every task, as its configuration names them."""
-    found: dict[str, TaskData] = {}
+    found: dict[str, DataSet] = {}
     for name, task in config.tasks.items():
         if not task.data:
             raise ConfigError(
                 f"tasks.{name}.data is not given; name a file, a folder or a catalogue data set"
             )
-        with _named(name):
-            found[name] = prepared(name, read_task(task), config, tell=tell)
-    return found
+        with named(name):
+            found[name] = read_task(task)
+    return prepared(found, config, tell=tell)
 
 
 @contextlib.contextmanager
-def _named(name: str) -> Iterator[None]:
+def named(name: str) -> Iterator[None]:
     """Complaints name the task that they are about, and its settings."""
     try:
         yield
     except (DataError, ConfigError) as error:
         text = str(error).replace("--set data.", f"--set tasks.{name}.")
         kind = ConfigError if isinstance(error, ConfigError) else DataError
-        raise kind(f"task {name}: {text}") from None
+        raise kind(text if text.startswith(f"task {name}") else f"task {name}: {text}") from None
 
 
 def prepared(
-    name: str,
-    parts: DataSet,
+    sets: Mapping[str, DataSet],
     config: MultiTaskConfig,
     *,
     tell: Callable[[str], None] = lambda text: None,
-) -> TaskData:
-    """Rows ready to train on: of the right kind, without leaks, with a validation part where one is asked for.
+) -> dict[str, TaskData]:
+    """Rows ready to train on: of the right kind, with a validation part where one is asked for, and without leaks: no task learns
+    from a row that it or another is chosen by or scored on.
 
     Of a trial, every part has its share of rows.
     """
-    task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
+    whole: dict[str, TaskData] = {}
+    for name, parts in sets.items():
+        with named(name):
+            whole[name] = _in_parts(name, parts, config, tell)
+    found: dict[str, TaskData] = {}
+    for name, own in whole.items():
+        others = [part for other in whole if other != name for part in whole[other].held]
+        with named(name):
+            training = _without_leaks(name, own.train, others, config, tell, " of another task")
+            found[name] = _drawn_of(name, dataclasses.replace(own, train=training), config)
+    return found
+
+
+def _in_parts(name: str, parts: DataSet, config: MultiTaskConfig, tell: Callable[[str], None]) -> TaskData:
+    """All rows of a task, none of them in two parts."""
+    task = config.tasks[name]
     asked = DataSet(parts.name, {part: as_asked(examples, task) for part, examples in parts.parts.items()})
-    training, validation, test = asked.training, asked.parts.get("validation"), asked.parts.get("test")
-
-    def without_leaks(rows: Examples, *held: Examples | None) -> Examples:
-        given = [part for part in held if part is not None]
-        if task.leaks != "drop" or not given:
-            return rows
-        seen = {key for part in given for key in _keys(part)}
-        kept = [row for row, key in enumerate(_keys(rows)) if key not in seen]
-        if not kept:
-            raise DataError("every training row is also in the validation or test part")
-        if len(kept) == len(rows):
-            return rows
-        tell(
-            f"{name}: {len(rows) - len(kept):,} of {len(rows):,} training rows are also in the validation or "
-            f"test part and are left out (tasks.{name}.leaks=keep keeps them)"
-        )
-        return rows.select(kept)
-
-    training = without_leaks(training, validation, test)
-    holds_out = validation is None and config.train.validation > 0
+    own = TaskData(asked.training, asked.parts.get("validation"), asked.parts.get("test"))
+    training = _without_leaks(name, own.train, own.held, config, tell)
+    holds_out = own.validation is None and config.train.validation > 0
     if len(training) < (4 if holds_out else 2):
         raise DataError(f"{training.name} has {len(training)} rows to train on; that is too few")
-    if holds_out:
-        training, validation = _hold_out(training, config.train.validation, seed)
-        training = without_leaks(training, validation)
+    if not holds_out:
+        return dataclasses.replace(own, train=training)
+    training, validation = _hold_out(training, config.train.validation, config.train.seed)
+    return TaskData(_without_leaks(name, training, [validation], config, tell), validation, own.test)
+
+
+def _without_leaks(
+    name: str,
+    rows: Examples,
+    held: Sequence[Examples],
+    config: MultiTaskConfig,
+    tell: Callable[[str], None],
+    whose: str = "",
+) -> Examples:
+    """The training rows that are in none of these parts."""
+    alike = [part for part in held if (part.pairs is None) == (rows.pairs is None)]
+    if config.tasks[name].leaks != "drop" or not alike:
+        return rows
+    seen = {key for part in alike for key in _keys(part)}
+    kept = [row for row, key in enumerate(_keys(rows)) if key not in seen]
+    if len(kept) == len(rows):
+        return rows
+    where, keeps = f"also in the validation or test part{whose}", f"(tasks.{name}.leaks=keep keeps them)"
+    if not kept:
+        raise DataError(f"every training row is {where} {keeps}")
+    tell(
+        f"{name}: {len(rows) - len(kept):,} of {len(rows):,} training rows are {where} and are left out {keeps}"
+    )
+    return rows.select(kept)
+
+
+def _drawn_of(name: str, own: TaskData, config: MultiTaskConfig) -> TaskData:
+    """As many rows as are asked for, and enough to learn from."""
+    task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
+    training, validation, test = own.train, own.validation, own.test
     if 0 < task.rows < len(training):
         training = training.select(_drawn(training, task.rows, seed))
     if scale < 1.0:
@@ -129,7 +164,9 @@ def read_task(task: TaskConfig) -> DataSet:
 
 def _joined(files: Any, task: TaskConfig) -> Examples:
     """The rows of one file or of several, one after the other."""
-    listed = [files] if isinstance(files, str) else list(files)
+    listed = [files] if isinstance(files, str) else files
+    if not isinstance(listed, list) or not all(isinstance(file, str) for file in listed):
+        raise ConfigError(f"data names a part by {files!r}; give a file or a list of files")
     if not listed:
         raise ConfigError("data names a part without files")
     read = [(file, read_file(_found(file), task.columns, target=task.target)) for file in listed]
@@ -185,7 +222,12 @@ def _hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Ex
     if examples.labels is not None:
         kept, held_out = split(examples.labels, share, seed)
     else:
-        held_out = _drawn(examples, max(2, round(share * len(examples))), seed)
+        amount = max(2, round(share * len(examples)))
+        if len(examples) - amount < 2:
+            raise DataError(
+                f"train.validation is {share}: {amount} of {len(examples)} rows are held out, too few are left to train on"
+            )
+        held_out = _drawn(examples, amount, seed)
         kept = np.setdiff1d(np.arange(len(examples)), held_out)
     return examples.select(kept), examples.select(held_out)
 

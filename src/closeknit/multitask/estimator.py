@@ -102,15 +102,11 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             name: self._rows(name, _two(name, given), config.tasks[name], "validation")
             for name, given in (validation or {}).items()
         }
-        parts = {
-            name: prepared(
-                name,
-                DataSet(name, {"train": own, **({"validation": held[name]} if name in held else {})}),
-                config,
-                tell=say if self.verbose else lambda text: None,
-            )
+        sets = {
+            name: DataSet(name, {"train": own, **({"validation": held[name]} if name in held else {})})
             for name, own in rows.items()
         }
+        parts = prepared(sets, config, tell=say if self.verbose else lambda text: None)
         self._fit(parts, config, sentences)
         self._remember_types(listed)
         return self

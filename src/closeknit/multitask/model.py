@@ -19,7 +19,7 @@ from ..card import multitask_card
 from ..checkpoint import read_json, read_tensors, write_tensors
 from ..data import Examples
 from ..encoder import Encoder
-from ..errors import ConfigError, DataError, did_you_mean
+from ..errors import ConfigError, did_you_mean
 from ..evaluation import Floats, outputs, softmax
 from ..metrics import classification_scores, pearson, spearman
 from ..mistakes import Mistake, class_mistakes, read_mistakes, score_mistakes, write_mistakes
@@ -38,7 +38,7 @@ from ..model import (
 )
 from ..tokens import Tokeniser, Tokens, stacked
 from .config import MultiTaskConfig, TaskConfig
-from .data import TaskData, as_asked
+from .data import TaskData, as_asked, named
 from .heads import PairHead, SingleHead, Top
 
 MISTAKES = "mistakes"
@@ -128,10 +128,8 @@ class MultiTaskModel:
 
     def check(self, name: str, examples: Examples) -> None:
         """Refuse examples that a task could not be scored on."""
-        try:
+        with named(name):
             self.answers[name].targets(as_asked(examples, self.task(name)))
-        except DataError as error:
-            raise DataError(f"task {name}: {error}") from None
 
     def rows(self, name: str, examples: Examples) -> Tokens:
         return encoder_rows(self.tokeniser, self.heads[name], as_asked(examples, self.task(name)))
