@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from closeknit import surgery
 from closeknit.data import Examples
 from closeknit.encoder import load_encoder
 from closeknit.multitask.heads import SingleHead
@@ -189,9 +190,22 @@ def test_float32_gradients_give_a_float32_result():
     assert close(found.double(), pcgrad(gradients, seeded(3)), 1e-5)
 
 
-def test_gradients_of_another_shape_are_refused():
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_gradients_whose_squares_are_too_large_for_them_are_projected(dtype, monkeypatch):
+    monkeypatch.setattr(surgery, "_PIECE", 7)  # several, the last one smaller
+    gradients = (300 * random_rows(4, 50, seed=0)).to(dtype)
+    expected = oracle_pcgrad(gradients.tolist(), drawn(4, 1))
+    found = pcgrad(gradients, seeded(1))
+    assert found.dtype == dtype and close(found.double(), expected, 1e-2)
+    assert not close(gradients.double().sum(0), expected, 0.1)
+    assert torch.allclose(cosines(gradients), cosines(gradients.double()), atol=1e-5)
+
+
+def test_gradients_of_another_shape_or_of_whole_numbers_are_refused():
     with pytest.raises(ValueError, match=r"\(T, P\); got \(2, 3, 4\)"):
         pcgrad(torch.zeros(2, 3, 4))
+    with pytest.raises(ValueError, match=r"a floating type; got torch.int64"):
+        pcgrad(torch.tensor([[1, 0], [-1, 1]]))
 
 
 def test_a_second_oracle_from_torchjd():

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+_PIECE = 2**20  # columns of half-precision gradients that are widened at once
+
 
 def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """The sum (P,) of task gradients (T, P), each freed of what contradicts the others (Yu et al., NeurIPS 2020).
@@ -22,6 +24,8 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
     """
     if gradients.dim() != 2:
         raise ValueError(f"expected the tasks' gradients as rows, (T, P); got {tuple(gradients.shape)}")
+    if not gradients.is_floating_point():
+        raise ValueError(f"expected gradients of a floating type; got {gradients.dtype}")
     tasks = len(gradients)
     products = products_of(gradients).double().cpu()  # (T, T)
     mixed = torch.eye(tasks, dtype=torch.float64)  # row i: how g_i' is made of all g
@@ -35,8 +39,13 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
 
 
 def products_of(gradients: Tensor) -> Tensor:
-    """<g_i, g_j> (T, T), in the precision of the gradients."""
-    return gradients @ gradients.T
+    """<g_i, g_j> (T, T), in the precision of the gradients, but in single precision for those of half."""
+    if gradients.element_size() > 2:
+        return gradients @ gradients.T
+    products = gradients.new_zeros(len(gradients), len(gradients), dtype=torch.float32)
+    for piece in gradients.split(_PIECE, dim=1):  # a square of some hundreds has no place in float16
+        products += piece.float() @ piece.float().T
+    return products
 
 
 def cosines(gradients: Tensor) -> Tensor:
