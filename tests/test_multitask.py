@@ -650,8 +650,12 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["schedule.order=[\"sst\"]"], "schedule.order is for sequential and round_robin, not for random"),
         (["schedule.name=together"], "schedule.weights is for random and annealed, not for together"),
         (["schedule.anneal=7"], "schedule.anneal from 0 to 1"),
+        (["train.metric=accuracy"], "train.metric is for one task with classes"),
+        (["pretrain.epochs=2"], "pretrain.epochs is set, but pretrain.data is not"),
+        (["pretrain.data=snli", "pretrain.positives=a", "pretrain.negatives=a"], "are both a; a label is one or the other"),
         (["schedule.weights.nli=3"], "schedule.weights names nli, which is no task"),
-        (["schedule.name=sequential", "schedule.weights={}", "schedule.order=[\"nli\"]"], "order names nli, which is no task"),
+        (["schedule.name=sequential", "schedule.weights={}", "schedule.power=1.0", "schedule.order=[\"nli\"]"],
+         "order names nli, which is no task"),
         (["schedule.surgery=pcgrad", "schedule.weights={}"], "set schedule.name to \"together\""),
         (["shared.dropout=1.5"], "shared.dropout is 1.5"),
         (["train.chunk_size=8"], "use train.accumulate"),
@@ -736,6 +740,27 @@ def test_the_estimator_learns_from_sentences_first(tiny, rows, small):
     assert model.model_.metrics["pretraining"]
     with pytest.raises(ConfigError, match="no sentences"):
         model.fit({"topic": rows["topic"]})
+    for nothing in ({}, [rows["topic"]]):
+        with pytest.raises(DataError, match="the data are a dictionary"):
+            model.evaluate(nothing)
+
+
+def test_the_estimator_heeds_what_says_how_many_sentences_and_refuses_what_says_which(
+    tiny, rows, small, capsys
+):
+    sentences = sorted(set(small[0]))
+    model = MultiTask(
+        encoder=tiny(),
+        max_length=24,
+        epochs=1,
+        batch_size=8,
+        pretrain={"rows": 6, "epochs": 1, "batch_size": 4},
+    )
+    model.fit({"topic": rows["topic"]}, sentences=sentences)
+    assert "first simcse on 6 rows" in capsys.readouterr().err
+    model.set_params(pretrain={"positives": "yes"})
+    with pytest.raises(ConfigError, match="pretrain has no positives here; give fit the sentences"):
+        model.fit({"topic": rows["topic"]}, sentences=sentences)
 
 
 @pytest.mark.parametrize(

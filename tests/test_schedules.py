@@ -25,16 +25,17 @@ def runs(draw, names=SCHEDULES):
     batches = draw(sizes)
     name = draw(st.sampled_from(names))
     some = st.lists(st.sampled_from(sorted(batches)), max_size=6, unique=name == "sequential")
-    config = ScheduleConfig(
-        name,
-        order=draw(some) if name in ("sequential", "round_robin") else [],
-        turn=draw(st.sampled_from(("batch", "pass"))),
-        weights=draw(st.dictionaries(st.sampled_from(sorted(batches)), st.floats(0.05, 20.0)))
-        if name in ("random", "annealed")
-        else {},
-        power=draw(st.floats(0.0, 2.0)),
-        anneal=draw(st.floats(0.0, 1.0)),
-    )
+    settings = {
+        "order": (some, ("sequential", "round_robin")),
+        "turn": (st.sampled_from(("batch", "pass")), ("round_robin",)),
+        "weights": (
+            st.dictionaries(st.sampled_from(sorted(batches)), st.floats(0.05, 20.0)),
+            ("random", "annealed"),
+        ),
+        "power": (st.floats(0.0, 2.0), ("random",)),
+        "anneal": (st.floats(0.0, 1.0), ("annealed",)),
+    }
+    config = ScheduleConfig(name, **{key: draw(own) for key, (own, read) in settings.items() if name in read})
     return config, batches, draw(epochs), draw(seeds)
 
 
@@ -300,6 +301,10 @@ def test_settings_that_would_overflow_are_dealt_out(settings):
         ({"anneal": 1.5}, r"schedule\.anneal from 0 to 1"),
         ({"order": ["mood"]}, r"schedule\.order is for sequential and round_robin, not for random"),
         ({"name": "together", "weights": {"mood": 2.0}}, r"schedule\.weights is for random and annealed"),
+        ({"turn": "pass"}, r"schedule\.turn is for round_robin, not for random"),
+        ({"name": "together", "power": 0.0}, r"schedule\.power is for random, not for together"),
+        ({"name": "annealed", "power": 0.0}, r"schedule\.power is for random, not for annealed"),
+        ({"anneal": 0.0}, r"schedule\.anneal is for annealed, not for random"),
     ],
 )
 def test_settings_out_of_range_are_refused(settings, words):

@@ -65,8 +65,14 @@ class ScheduleConfig:
             )
         if not (math.isfinite(self.power) and self.power >= 0 and 0 <= self.anneal <= 1):
             raise ConfigError("schedule.power must be 0 or more, schedule.anneal from 0 to 1")
-        for key, readers in (("order", ("sequential", "round_robin")), ("weights", ("random", "annealed"))):
-            if getattr(self, key) and self.name not in readers:
+        for key, default, readers in (
+            ("order", [], ("sequential", "round_robin")),
+            ("turn", ScheduleConfig.turn, ("round_robin",)),
+            ("weights", {}, ("random", "annealed")),
+            ("power", ScheduleConfig.power, ("random",)),
+            ("anneal", ScheduleConfig.anneal, ("annealed",)),
+        ):
+            if getattr(self, key) != default and self.name not in readers:
                 raise ConfigError(f"schedule.{key} is for {' and '.join(readers)}, not for {self.name}")
         for name, weight in self.weights.items():
             good = isinstance(weight, int | float) and not isinstance(weight, bool)

@@ -141,8 +141,8 @@ class TrainConfig:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1")
         if not self.lr_scale > 0:
             raise ConfigError(f"train.lr_scale is {self.lr_scale}; it must be above 0")
-        for name in ("class_names", "positives"):
-            if getattr(self, name):
+        for name in ("class_names", "positives", "metric"):
+            if getattr(self, name) and getattr(self, name) != getattr(TrainConfig, name):
                 raise ConfigError(f"train.{name} is for one task with classes; leave it out here")
 
 

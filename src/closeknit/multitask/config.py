@@ -124,6 +124,13 @@ class PretrainConfig:
             raise ConfigError(f"pretrain.rows is {self.rows}; it must not be negative")
         if self.negatives and not self.positives:
             raise ConfigError("pretrain.negatives needs pretrain.positives: what belongs together")
+        if self.negatives and self.negatives == self.positives:
+            raise ConfigError(
+                f"pretrain.positives and pretrain.negatives are both {self.positives}; a label is one or the other"
+            )
+        for one in dataclasses.fields(self) if not self.data else ():
+            if getattr(self, one.name) != one.default:
+                raise ConfigError(f"pretrain.{one.name} is set, but pretrain.data is not: what to learn from")
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The settings as a run that learns an embedding has them."""

@@ -19,9 +19,10 @@ from ..progress import follow, say
 from ..sentences import sentences_from
 from .config import MultiTaskConfig, TaskConfig
 from .data import TaskData, prepared
-from .fit import MultiTaskFit
+from .fit import MultiTaskFit, drawn_sentences
 from .model import MultiTaskModel
 
+_OF_FILES = ("data", "positives", "negatives")  # settings of [pretrain] that say what is read
 Rows = tuple[Sequence[Any], Sequence[Any]]  # texts or pairs, and their classes or scores
 
 
@@ -31,8 +32,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     `tasks` gives each task its settings, as a table [tasks.NAME] of a study file has them: kind, head, weight, metric.
     Without it, or without a kind, the data tell: single texts are classified; pairs with fractional numbers are scored, others
     classified. `schedule`, `shared`, `train_options` and `encoder_options` take the settings of the tables [schedule], [shared],
-    [train] and [encoder]; a string as `schedule` is its name. `pretrain` takes those of [pretrain], but for `data`, which is
-    given to `fit`.
+    [train] and [encoder]; a string as `schedule` is its name. `pretrain` takes those of [pretrain], but for `data`, `positives`
+    and `negatives`: the sentences themselves are given to `fit`.
     """
 
     def __init__(
@@ -79,10 +80,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         Tasks without a validation part have `train_options["validation"]`, a tenth by default, of their rows held out; the
         state with the best average is kept. `sentences` are texts, pairs or triplets to learn an embedding from beforehand.
         """
-        if not isinstance(data, Mapping) or not data:
-            raise DataError(
-                'the data are a dictionary like {"sentiment": (texts, labels)}, with a task or more'
-            )
+        _check_named(data)
         if validation is not None and not isinstance(validation, Mapping):
             raise DataError(
                 'the validation part is a dictionary like the data: {"sentiment": (texts, labels)}'
@@ -114,7 +112,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     def _fit(
         self, parts: dict[str, TaskData], config: MultiTaskConfig, sentences: Sequence[Any] | None
     ) -> None:
-        before = None if sentences is None else sentences_from(sentences, name="the sentences")
+        before = None
+        if sentences is not None:
+            before = drawn_sentences(sentences_from(sentences, name="the sentences"), config)
         fit = MultiTaskFit(parts, config, sentences=before)
         for _ in follow(fit, " + ".join(config.tasks), show=self.verbose):
             pass
@@ -145,8 +145,11 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             **(self.encoder_options or {}),
         }
         pretrain = dict(self.pretrain or {})
-        if "data" in pretrain:
-            raise ConfigError("pretrain has no data here; give the sentences to fit")
+        for key in _OF_FILES:
+            if key in pretrain:
+                raise ConfigError(
+                    f"pretrain has no {key} here; give fit the sentences, pairs or triplets themselves"
+                )
         if pretrain and not pretrained:
             raise ConfigError("pretrain is set, but fit was given no sentences to learn from")
         if pretrained:
@@ -206,6 +209,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     def evaluate(self, data: Mapping[str, Rows]) -> dict[str, Any]:
         """The scores of each task that is named, and the average of their metrics."""
         check_is_fitted(self, "model_")
+        _check_named(data)
         return self.model_.evaluate(
             {
                 name: self._rows(name, _two(name, given), self.model_.task(name))
@@ -246,7 +250,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             encoder["pooling"],
             tables["schedule"],
             tables["shared"],
-            {k: v for k, v in tables["pretrain"].items() if k != "data"}
+            {k: v for k, v in tables["pretrain"].items() if k not in _OF_FILES}
             if model.config.pretrain.data
             else None,
             random_state=train["seed"],
@@ -255,6 +259,11 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         )
         loaded.model_ = model
         return loaded
+
+
+def _check_named(data: Any) -> None:
+    if not isinstance(data, Mapping) or not data:
+        raise DataError('the data are a dictionary like {"sentiment": (texts, labels)}, with a task or more')
 
 
 def _two(name: str, given: Any) -> Rows:

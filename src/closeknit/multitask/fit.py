@@ -269,13 +269,18 @@ def pretraining_sentences(config: MultiTaskConfig) -> Sentences | None:
         found = judged_sentences(settings.data, settings.positives, settings.negatives)
     else:
         found = read_sentences(settings.data)
-    rows, scale = settings.rows or len(found), config.trial.scale
+    return drawn_sentences(found, config)
+
+
+def drawn_sentences(sentences: Sentences, config: MultiTaskConfig) -> Sentences:
+    """As many as the configuration asks for, drawn at random."""
+    rows, scale = config.pretrain.rows or len(sentences), config.trial.scale
     if scale < 1.0:
         rows = max(16, round(scale * rows))
-    if rows < len(found):
-        chosen = np.random.default_rng(config.train.seed).permutation(len(found))[:rows]
-        found = found.select(np.sort(chosen).tolist())
-    return found
+    if rows >= len(sentences):
+        return sentences
+    chosen = np.random.default_rng(config.train.seed).permutation(len(sentences))[:rows]
+    return sentences.select(np.sort(chosen).tolist())
 
 
 def fit_tasks(data: Mapping[str, TaskData], config: MultiTaskConfig, **options: Any) -> MultiTaskModel:
