@@ -571,7 +571,7 @@ def test_judged_pairs_become_pairs_or_triplets(tmp_path):
     config = MultiTaskConfig.from_dict(
         {"tasks": {"t": {"data": file}}, "pretrain": {"data": file, "positives": "entailment", "rows": 2}}
     )
-    assert len(pretraining_sentences(config)) == 2
+    assert len(pretraining_sentences(config, {})) == 2
 
 
 # ---------------------------------------------------------------- configuration
@@ -907,16 +907,45 @@ def test_a_folder_in_which_a_run_is_at_work_is_left_to_it(closeknit, study, tmp_
     assert "not finished" in closeknit("report", out, code=2).stderr
 
 
+def test_pretraining_learns_from_no_pair_that_a_task_is_scored_on(files):
+    stage = {"data": files["same"], "positives": "yes"}
+    told: list[str] = []
+
+    def learnt(**tables) -> tuple[set[tuple[str, ...]], set[tuple[str, str]]]:
+        config = dataclasses.replace(
+            with_data({"same": files["same"]}, **tables),
+            pretrain=MultiTaskConfig.from_dict({"tasks": {"t": {}}, "pretrain": stage}).pretrain,
+        )
+        data = load_tasks(config)
+        held = data["same"].validation
+        sentences = pretraining_sentences(config, data, tell=told.append)
+        return {*zip(*sentences.columns, strict=True)}, {*zip(held.texts, held.pairs, strict=True)}
+
+    pairs, held = learnt()
+    assert pairs and not pairs & held
+    assert len(told) == 1 and "also in the validation or test part of a task and are left out" in told[0]
+    kept, held = learnt(same={"leaks": "keep"})
+    assert kept & held
+    stage["negatives"] = "no"  # that two texts do not belong together is told of a pair, too
+    triplets, held = learnt()
+    assert triplets and not {(text, negative) for text, _, negative in triplets} & held
+    texts = Path(files["same"]).parent / "texts.csv"
+    write_csv(texts, ["text"], [(text,) for text, _ in sorted(held)])
+    stage.clear()
+    stage["data"] = str(texts)  # texts alone tell nothing
+    assert len(learnt()[0]) == len({text for text, _ in held})
+
+
 def test_judged_or_scored_pairs_are_not_all_learnt_as_belonging_together(tmp_path):
     rows = [("p", "e", "entailment"), ("p", "c", "contradiction"), ("q", "n", "neutral")]
     judged = write_csv(tmp_path / "nli.csv", ["text", "text2", "label"], rows)
     config = MultiTaskConfig.from_dict({"tasks": {"t": {"data": judged}}, "pretrain": {"data": judged}})
     with pytest.raises(DataError, match=r"contradiction, entailment, neutral.*pretrain\.positives"):
-        pretraining_sentences(config)
+        pretraining_sentences(config, {})
     scored = write_csv(tmp_path / "sts.csv", ["text", "text2", "score"], [("a", "b", 1), ("c", "d", 5)])
     config = MultiTaskConfig.from_dict({"tasks": {"t": {"data": judged}}, "pretrain": {"data": scored}})
     with pytest.raises(DataError, match="a column score"):
-        pretraining_sentences(config)
+        pretraining_sentences(config, {})
 
 
 def test_settings_of_the_stage_before_are_named_as_they_are_set(tiny, parts, small):

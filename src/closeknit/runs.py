@@ -162,7 +162,7 @@ def multitask_in_folder(
     world = _begin(out, resume, overwrite)
     tell = say if world.main else lambda text: None
     data = load_tasks(config, tell=tell)
-    sentences = pretraining_sentences(config)
+    sentences = pretraining_sentences(config, data, tell=tell)
     identity = _identity_of(data, config, sentences)
     if world.main and resume:  # before the single tasks, which may take long
         _check_resumable(out, identity, tell=lambda text: None)

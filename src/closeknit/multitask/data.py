@@ -117,8 +117,8 @@ def _without_leaks(
     alike = [part for part in held if (part.pairs is None) == (rows.pairs is None)]
     if config.tasks[name].leaks != "drop" or not alike:
         return rows
-    seen = {key for part in alike for key in _keys(part)}
-    kept = [row for row, key in enumerate(_keys(rows)) if key not in seen]
+    seen = {key for part in alike for key in row_keys(part)}
+    kept = [row for row, key in enumerate(row_keys(rows)) if key not in seen]
     if len(kept) == len(rows):
         return rows
     where, keeps = f"also in the validation or test part{whose}", f"(tasks.{name}.leaks=keep keeps them)"
@@ -199,7 +199,7 @@ def as_asked(examples: Examples, task: TaskConfig) -> Examples:
     return dataclasses.replace(examples, scores=None)
 
 
-def _keys(examples: Examples) -> list[tuple[str, ...]]:
+def row_keys(examples: Examples) -> list[tuple[str, ...]]:
     """What makes two rows the same: their words, whatever the case, punctuation and order of the pair."""
     columns = [column for column in (examples.texts, examples.pairs) if column is not None]
     words = [[" ".join(re.findall(r"\w+", text.lower())) or text for text in column] for column in columns]

@@ -114,7 +114,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         before = None
         if sentences is not None:
-            before = drawn_sentences(sentences_from(sentences, name="the sentences"), config)
+            before = drawn_sentences(sentences_from(sentences, name="the sentences"), config, parts)
         fit = MultiTaskFit(parts, config, sentences=before)
         for _ in follow(fit, " + ".join(config.tasks), show=self.verbose):
             pass

@@ -14,7 +14,7 @@ from torch import nn
 from ..data import Examples
 from ..embedding import EmbeddingFit
 from ..encoder import Encoder
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..heads import Projection, Weighting
 from ..looping import Loop
 from ..objectives import Joint, build_objective
@@ -32,7 +32,7 @@ from ..tasks import Shelved, Step, Task, labels_of
 from ..tokens import Tokeniser, Tokens
 from ..training import train
 from .config import MultiTaskConfig, TaskConfig
-from .data import TaskData
+from .data import TaskData, row_keys
 from .heads import PairHead
 from .model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
 
@@ -260,7 +260,9 @@ def pretraining_config(config: MultiTaskConfig, sentences: Sentences) -> Embeddi
         raise ConfigError(text.replace("train.", "pretrain.") if "pretrain." not in text else text) from None
 
 
-def pretraining_sentences(config: MultiTaskConfig) -> Sentences | None:
+def pretraining_sentences(
+    config: MultiTaskConfig, data: Mapping[str, TaskData], *, tell: Callable[[str], None] = lambda text: None
+) -> Sentences | None:
     """What the stage before the tasks learns from, where there is one."""
     settings = config.pretrain
     if not settings.data:
@@ -269,11 +271,34 @@ def pretraining_sentences(config: MultiTaskConfig) -> Sentences | None:
         found = judged_sentences(settings.data, settings.positives, settings.negatives)
     else:
         found = read_sentences(settings.data)
-    return drawn_sentences(found, config)
+    return drawn_sentences(found, config, data, tell=tell)
 
 
-def drawn_sentences(sentences: Sentences, config: MultiTaskConfig) -> Sentences:
-    """As many as the configuration asks for, drawn at random."""
+def drawn_sentences(
+    sentences: Sentences,
+    config: MultiTaskConfig,
+    data: Mapping[str, TaskData],
+    *,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Sentences:
+    """As many as the configuration asks for, drawn at random, without pairs that a task is chosen by or scored on."""
+    held = {
+        key
+        for name, own in data.items()
+        for part in own.held
+        if part.pairs is not None and config.tasks[name].leaks == "drop"
+        for key in row_keys(part)
+    }
+    first, *others = sentences.columns  # what belongs to a text, and what does not: both are told of a pair
+    told = [row_keys(Examples(first, other)) for other in others] if held else []
+    kept = [row for row in range(len(sentences)) if not any(keys[row] in held for keys in told)]
+    if len(kept) < len(sentences):
+        where = "also in the validation or test part of a task"
+        if not kept:
+            raise DataError(f"{sentences.name}: every row of pretraining is {where}")
+        left = len(sentences) - len(kept)
+        tell(f"pretraining: {left:,} of {len(sentences):,} rows are {where} and are left out")
+        sentences = sentences.select(kept)
     rows, scale = config.pretrain.rows or len(sentences), config.trial.scale
     if scale < 1.0:
         rows = max(16, round(scale * rows))
