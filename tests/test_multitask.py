@@ -470,6 +470,17 @@ def test_numbers_of_numpy_are_numbers(tiny, rows):
     assert {type(label) for label in model.classes("topic")} == {int}
 
 
+def test_tables_of_pandas_are_asked_about_as_they_are_learnt_from(tiny, rows):
+    import pandas
+
+    pairs, scores = rows["alike"]
+    table = pandas.DataFrame(pairs, columns=["text", "text2"])
+    model = MultiTask(encoder=tiny(), epochs=1, batch_size=8, max_length=24)
+    model.fit({"alike": (table, pandas.Series(scores)), "topic": tuple(map(pandas.Series, rows["topic"]))})
+    assert np.array_equal(model.predict("alike", table[:3]), model.predict("alike", pairs[:3]))
+    assert len(model.predict("topic", table["text"][:3])) == 3
+
+
 def test_several_files_make_one_part_and_may_lie_in_the_data_folder(tmp_path, monkeypatch):
     for name in "ab":
         write_csv(tmp_path / f"{name}.csv", ["text", "label"], [(f"{name} one", "x"), (f"{name} two", "y")])
@@ -687,7 +698,7 @@ def test_changes_of_what_is_no_table_are_refused(tmp_path, text, change, words):
 
 
 @pytest.mark.parametrize(
-    "name", ["two words", "größe", "average", "loss", "keys", "training", "a.b", "", 1, None]
+    "name", ["two words", "größe", "average", "loss", "parts", "keys", "training", "a.b", "", 1, None]
 )
 def test_names_that_tasks_cannot_have(name):
     with pytest.raises(ConfigError, match="cannot be called"):
@@ -861,6 +872,15 @@ def test_the_command_trains_scores_predicts_and_reports(closeknit, study, files,
     Path(files["alike"]).unlink()  # the data of another task are not needed
     alone = json.loads(closeknit("evaluate", out, "--task", "same", "--json").stdout)
     assert alone["same"] == found["same"]
+
+
+def test_a_run_without_anything_to_score_it_on_says_so(closeknit, study, tmp_path):
+    out = tmp_path / "out"
+    done = closeknit("multitask", study, "--out", out, "--epochs", "1", "--set", "train.validation=0.0")
+    assert (
+        done.stdout.startswith("there was neither a validation nor a test part")
+        and "average" not in done.stdout
+    )
 
 
 def test_files_are_found_beside_the_study_and_singles_join_a_finished_run(study, tmp_path):

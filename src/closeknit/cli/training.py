@@ -281,5 +281,8 @@ def multitask(
     if json:
         print_json({"model": str(folder), **metrics})
         return
-    print_tasks(metrics, {name: task.measure for name, task in config.tasks.items()})
+    if "test" in metrics or "validation" in metrics:
+        print_tasks(metrics, {name: task.measure for name, task in config.tasks.items()})
+    else:
+        print("there was neither a validation nor a test part to score it on")
     print(f"\nmodel: {folder}\nreport: {page}")

@@ -171,7 +171,7 @@ class MultiTaskConfig:
         for name in self.tasks:
             if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
                 raise ConfigError(f"a task cannot be called {name}; use letters of a to z, digits, - and _")
-            if name in ("average", "loss", "epoch") or hasattr(nn.ModuleDict(), name):
+            if name in ("average", "loss", "epoch", "parts") or hasattr(nn.ModuleDict(), name):
                 raise ConfigError(f"a task cannot be called {name}; choose another name")
         self.schedule.check(list(self.tasks))
         self.train.require_settled()

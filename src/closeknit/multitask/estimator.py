@@ -226,7 +226,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     def _given(self, task: str, X: Sequence[Any]) -> Floats:
         check_is_fitted(self, "model_")
         self.model_.task(task)
-        return self.model_.predict(task, from_python(X, name="the texts"))
+        rows = X.to_numpy() if hasattr(X, "to_numpy") else X  # a column or two of a table, as in fit
+        return self.model_.predict(task, from_python(rows, name="the texts"))
 
     # -- on the disk
 
