@@ -78,6 +78,12 @@ def test_text1_and_text2_make_pairs_without_being_asked(tmp_path):
         ("x.jsonl", b"[1, 2]\n", ["line 1", "expected an object"]),
         (
             "x.jsonl",
+            b'{"text": "so sad \\ud83d", "label": "b"}\n',
+            [r"half a character (\ud83d)", "in row 1"],
+        ),
+        ("x.jsonl", b'{"text": "so sad", "label": "b\\udc00"}\n', [r"half a character (\udc00)", "in row 1"]),
+        (
+            "x.jsonl",
             b'{"text": "a", "label": "b"}\n{"text": "c", "label": ["b"]}\n',
             ["a list in row 2", "one class"],
         ),
@@ -134,6 +140,7 @@ def test_python_input_is_checked():
         (["a", "b"], ["x"], "2 texts and 1 labels"),
         ([("a", "b"), "c"], None, "not a pair of texts in row 2"),
         (["a", " "], None, "empty text in row 2"),
+        ([("a", "b"), ("a", "\ud83d")], None, "half a character .* in row 2"),
         (["a", "b"], ["x", float("nan")], "no label in row 2"),
     ]:
         with pytest.raises(DataError, match=words):

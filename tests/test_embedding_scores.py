@@ -142,9 +142,13 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path):
     for message, (rows, header) in wrong.items():
         with pytest.raises(DataError, match=message):
             read_scored_pairs(write_pairs(tmp_path / "wrong.csv", rows, header))
-    (tmp_path / "numbers.jsonl").write_text('{"text1": "a", "text2": 5, "score": 1}')
-    with pytest.raises(DataError, match="not a string but int in row 1"):
-        read_scored_pairs(tmp_path / "numbers.jsonl")
+    for second, message in (
+        ("5", "not a string but int in row 1"),
+        ('"\\ud83d"', "half a character .* in row 1"),
+    ):
+        (tmp_path / "odd.jsonl").write_text(f'{{"text1": "a", "text2": {second}, "score": 1}}')
+        with pytest.raises(DataError, match=message):
+            read_scored_pairs(tmp_path / "odd.jsonl")
     with pytest.raises(DataError, match="has no column gold"):
         read_scored_pairs(good, score="gold")
     with pytest.raises(DataError, match=r"did you mean good\.csv"):

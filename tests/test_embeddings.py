@@ -78,6 +78,7 @@ def test_rows_that_share_a_text_or_a_label_are_one_group():
         ("one text", "give a list"),
         (["a", ""], "row 2 is empty"),
         (["a", 3], "not a string but int"),
+        (["a", "b \ud83d"], "half a character .* in row 2"),
         ([("a", "b"), ("c",)], "row 2 has not 2 texts"),
         ([("a", "b", "c", "d")], "pairs of texts or triplets"),
     ],

@@ -371,6 +371,7 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
         if wrong:
             kind = type(values[wrong[0]]).__name__
             raise DataError(f"{name}: {role} is not a string but {kind} in {_rows(wrong)}")
+        check_whole(values, name)
         blank += [i for i, value in enumerate(values) if not value.strip()]
     scores = [_score(value) for value in columns.get("score", [])]
     unscored = [i for i, value in enumerate(scores) if value is None]
@@ -394,6 +395,7 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
         if wrong:
             kind = type(labels[wrong[0]]).__name__
             raise DataError(f"{name}: the label is a {kind} in {_rows(wrong)}; a text has one class")
+        check_whole([str(label) for label in labels], name)
     examples = Examples(
         [str(text) for text in texts["text"]],
         [str(text) for text in texts["text2"]] if "text2" in texts else None,
@@ -407,6 +409,25 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
         if not len(examples):
             raise DataError(f"{name}: no row is left; all {len(dropped)} are empty")
     return examples
+
+
+def check_whole(texts: Sequence[str], where: str) -> None:
+    """Refuse halves of characters, as a text that was cut inside an emoji ends with: no tokeniser and no file takes them."""
+    halves = [(i, found) for i, text in enumerate(texts) if (found := _half(text)) is not None]
+    if halves:
+        raise DataError(
+            f"{where}: half a character ({halves[0][1]}), as of an emoji that was cut in two, "
+            f"in {_rows([i for i, _ in halves])}; take it out"
+        )
+
+
+def _half(text: str) -> str | None:
+    """The first half of a character, as Python writes it."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        return ascii(text[error.start])[1:-1]
+    return None
 
 
 def _score(value: object) -> float | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .data import PARTS, SUFFIXES, Examples, check_classes, holds_data, read_table
+from .data import PARTS, SUFFIXES, Examples, check_classes, check_whole, holds_data, read_table
 from .errors import ConfigError, DataError, MissingExtra, ModelError, did_you_mean
 from .metrics import (
     alignment,
@@ -184,6 +184,7 @@ def _texts(values: list[Any], where: str) -> list[str]:
             raise DataError(f"{where}: a text is not a string but {type(value).__name__} in row {row}")
         if not value.strip():
             raise DataError(f"{where}: empty text in row {row}")
+    check_whole(values, where)
     return values
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import catalogue
-from .data import PARTS, SUFFIXES, Rows, read_table
+from .data import PARTS, SUFFIXES, Rows, check_whole, read_table
 from .errors import DataError, did_you_mean
 
 # What columns are called, in the order in which they are looked for.
@@ -81,6 +81,7 @@ def build_sentences(
             if not isinstance(text, str) or not text.strip():
                 what = "empty" if isinstance(text, str) else f"not a string but {type(text).__name__}"
                 raise DataError(f"{name}: the text in row {row + 1} is {what}; mend it, or leave the row out")
+        check_whole(column, name)
     if labels is not None and len(labels) != len(columns[0]):
         raise DataError(f"{name} has {len(columns[0])} texts and {len(labels)} labels")
     return Sentences(tuple(list(column) for column in columns), _groups(columns, labels), name)
