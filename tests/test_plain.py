@@ -71,6 +71,17 @@ def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(tiny, small,
         assert torch.allclose(measured.get(name, torch.zeros_like(value)), value, atol=atol, rtol=1e-3), name
 
 
+@pytest.mark.parametrize("kind", KIN)
+def test_a_text_may_name_the_padding_token(tiny, kind):
+    encoder, tokenise, lean = lean_of(tiny, kind, dropout=0.0)
+    encoder.train()
+    batch = tokenise(from_python(["my card [PAD] was stolen", "card"])).pad(range(2))
+    own = encoder(batch).pooled
+    with lean.used(torch.tensor(0)):
+        lean.read(encoder, ["logits"])
+        assert torch.allclose(encoder(batch).pooled, own, atol=1e-5)
+
+
 def test_a_hook_another_precision_or_padding_first_go_the_trunks_own_way(tiny, small):
     encoder, tokenise, lean = lean_of(tiny, "bert")
     batch = tokenise(from_python(small[0])).pad(range(4))

@@ -47,7 +47,7 @@ class PlainTrunk:
         exact = self.layers[0].query.weight.dtype
         barred = torch.zeros(R, 1, T, dtype=exact).masked_fill_(~mask[:, None, :], -torch.inf)
         barred = barred.repeat_interleave(self.heads, 0)  # (R heads, 1, T)
-        x = self._embed(ids, mask, inputs.get("token_type_ids"), places)  # (N, H)
+        x = self._embed(ids, inputs.get("token_type_ids"), places)  # (N, H)
         for number, layer in enumerate(self.layers):
             last = self.first_only and number == len(self.layers) - 1
             asking = x[start] if last else x  # (Q, H)
@@ -88,7 +88,7 @@ class PlainTrunk:
         joined = found.view(R, self.heads, width, -1).transpose(1, 2).reshape(R * width, -1)
         return joined if last or places is None else joined[places]
 
-    def _embed(self, ids: Tensor, mask: Tensor, types: Tensor | None, places: Tensor | None) -> Tensor:
+    def _embed(self, ids: Tensor, types: Tensor | None, places: Tensor | None) -> Tensor:
         own: Any = self.trunk.embeddings
         R, T = ids.shape
 
@@ -97,7 +97,8 @@ class PlainTrunk:
 
         position = torch.arange(T).expand(R, T)
         if self.trunk.config.model_type in ROBERTA:
-            position = torch.where(mask, position + 1, 0) + own.padding_idx
+            real = ids != own.padding_idx  # a text may name the padding token too
+            position = real.cumsum(1) * real + own.padding_idx
         z = own.word_embeddings(chosen(ids)) + own.position_embeddings(chosen(position))  # (N, H)
         if hasattr(own, "token_type_embeddings"):
             kinds = torch.zeros_like(ids) if types is None else types
