@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from closeknit.bare import PREFIXES, BareTrunk, load_bare
 from closeknit.config import RunConfig
@@ -310,6 +311,44 @@ def test_the_architectures_own_tokenizers_cut_texts_alike(tmp_path, name, kind, 
     bare.save(tmp_path / "third")
     again = FileTokeniser.load(tmp_path / "third", 12)
     assert again is not None and np.array_equal(again(Examples(TEXTS)).ids, bare(Examples(TEXTS)).ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "part", "other"),
+    [
+        ("BertTokenizer", {"do_lower_case": False}, None, None),
+        ("BertTokenizer", {"do_lower_case": None}, "normalizer", normalizers.BertNormalizer(lowercase=False)),
+        ("BertTokenizer", {"strip_accents": False}, None, None),
+        ("BertTokenizer", {}, "normalizer", normalizers.Lowercase()),
+        ("BertTokenizer", {}, "pre_tokenizer", pre_tokenizers.WhitespaceSplit()),
+        ("BertTokenizer", {}, "model", models.WordLevel(wordpiece(), unk_token="[UNK]")),
+        ("BertTokenizer", {"cls_token": "[MASK]"}, None, None),
+        ("BertTokenizer", {"unk_token": "[MASK]"}, None, None),
+        ("BertTokenizer", {"additional_special_tokens": ["where"]}, None, None),
+        ("BertTokenizer", {"extra_special_tokens": {"my_token": "[NEW]"}}, None, None),
+        ("DistilBertTokenizer", {"do_lower_case": True}, None, None),
+        ("RobertaTokenizer", {"add_prefix_space": False}, None, None),
+        ("RobertaTokenizer", {}, "normalizer", normalizers.Lowercase()),
+        ("XLMRobertaTokenizer", {"add_prefix_space": False}, None, None),
+        ("XLMRobertaTokenizer", {}, "normalizer", normalizers.Lowercase()),
+        ("CamembertTokenizer", {}, "pre_tokenizer", pre_tokenizers.Metaspace()),
+    ],
+)
+def test_a_file_whose_parts_a_class_makes_otherwise_is_left_to_transformers(
+    tmp_path, name, settings, part, other
+):
+    """The classes of the architectures read the vocabulary of a file, and make the rest from the settings."""
+    own_tokenizer(name, "right").save_pretrained(tmp_path)
+    assert FileTokeniser.load(tmp_path, 12) is not None
+    facts = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8")) | settings
+    said = {key: value for key, value in facts.items() if value is not None}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(said), encoding="utf-8")
+    if part is not None:
+        file = str(tmp_path / "tokenizer.json")
+        tokenizer = Tokenizer.from_file(file)
+        setattr(tokenizer, part, other)
+        tokenizer.save(file)
+    assert FileTokeniser.load(tmp_path, 12) is None
 
 
 LOOK = """

@@ -171,15 +171,11 @@ class FileTokeniser:
         "CamembertTokenizer": False,
         "DistilBertTokenizer": False,
     }
+    OF_BERT = ("BertTokenizer", "DistilBertTokenizer")
     GENERAL = (
         "TokenizersBackend",
         "PreTrainedTokenizer",
     )  # these say it in their settings, or it is not known
-    NORMAL: ClassVar[dict[str, str]] = {  # a setting, and what the file calls it
-        "do_lower_case": "lowercase",
-        "strip_accents": "strip_accents",
-        "tokenize_chinese_chars": "handle_chinese_chars",
-    }
     STRANGE = (
         "auto_map",
         "split_special_tokens",
@@ -210,19 +206,18 @@ class FileTokeniser:
         ):
             return None
         tokenizer = Tokenizer.from_file(str(folder / cls.FILE))
-        normal = json.loads(tokenizer.normalizer.__getstate__()) if tokenizer.normalizer else {}
-        both = [
-            (settings[said], normal[does])
-            for said, does in cls.NORMAL.items()
-            if said in settings and does in normal
-        ]
-        if any(asked != done for asked, done in both):
-            return None  # transformers would go by the settings
         named = {
             value for key, value in settings.items() if key.endswith("_token") and isinstance(value, str)
         }
-        added = settings.get("added_tokens_decoder", {}).values()
-        if any(tokenizer.token_to_id(token) is None for token in named | {one["content"] for one in added}):
+        extra = (settings.get(key) or [] for key in ("additional_special_tokens", "extra_special_tokens"))
+        named |= {
+            token for found in extra for token in (found.values() if isinstance(found, dict) else found)
+        }
+        added = tokenizer.get_added_tokens_decoder().values()
+        if not named <= {one.content for one in added if one.special}:
+            return None  # transformers would make them special
+        more = {one["content"] for one in settings.get("added_tokens_decoder", {}).values()}
+        if not more <= {one.content for one in added}:
             return None  # transformers would give them new numbers
         if settings.get("pad_token") not in named:
             return None
@@ -234,6 +229,8 @@ class FileTokeniser:
             tokenizer.no_padding()
         side = settings.get("truncation_side", (tokenizer.truncation or {}).get("direction", "right"))
         tokenizer.enable_truncation(max_length, strategy="longest_first", direction=side)
+        if kind in cls.TYPED and not _as_remade(tokenizer, kind, settings):
+            return None
         return cls(tokenizer, settings, "token_type_ids" in inputs if inputs else cls.TYPED[kind], folder)
 
     def __call__(self, examples: Examples) -> Tokens:
@@ -253,6 +250,44 @@ class FileTokeniser:
     def save(self, folder: Path) -> None:
         for name in (self.FILE, self.SETTINGS):
             shutil.copyfile(self.folder / name, folder / name)
+
+
+def _as_remade(tokenizer: Any, kind: str, settings: dict[str, Any]) -> bool:
+    """Whether the parts of a file are those that transformers' class of this name makes from the settings instead."""
+    from tokenizers import models, normalizers, pre_tokenizers
+
+    normalizer, model, bert = tokenizer.normalizer, tokenizer.model, kind in FileTokeniser.OF_BERT
+    splitter: Any
+    if bert:
+        made = normalizers.BertNormalizer(
+            handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+            strip_accents=settings.get("strip_accents"),
+            lowercase=settings.get("do_lower_case", True),
+        )
+        splitter = pre_tokenizers.BertPreTokenizer()
+        alike = (
+            _state(normalizer) == _state(made)
+            and isinstance(model, models.WordPiece)
+            and model.unk_token == settings.get("unk_token", "[UNK]")
+            and (model.continuing_subword_prefix, model.max_input_chars_per_word) == ("##", 100)
+        )
+    elif kind == "RobertaTokenizer":
+        splitter = pre_tokenizers.ByteLevel(add_prefix_space=settings.get("add_prefix_space", False))
+        alike = normalizer is None
+    else:
+        scheme = "always" if settings.get("add_prefix_space", True) else "never"
+        words = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
+        splitter = pre_tokenizers.Sequence(words)
+        alike = normalizer is None or isinstance(normalizer, normalizers.Precompiled)
+    first = settings.get("cls_token", "[CLS]" if bert else "<s>")
+    last = settings.get("sep_token", "[SEP]" if bert else "</s>")
+    frame = tokenizer.encode("", "").tokens == [first, *[last] * (2 if bert else 3)]
+    return alike and frame and _state(tokenizer.pre_tokenizer) == _state(splitter)
+
+
+def _state(part: Any) -> Any:
+    """A part of a tokenizer as its file has it."""
+    return None if part is None else json.loads(part.__getstate__())
 
 
 class RememberingTokeniser:
