@@ -343,6 +343,35 @@ def test_a_missing_extra_is_named(tiny, monkeypatch):
         load_encoder(tiny(), max_length=32, lora_rank=2)
 
 
+def test_a_folder_that_asks_for_tuples_is_read_all_the_same(tiny, tmp_path):
+    shutil.copytree(tiny(), tmp_path / "odd")
+    config = tmp_path / "odd" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"return_dict": False}))
+    made = [
+        encode(*load_encoder(source, max_length=32), TEXTS).pooled
+        for source in (tiny(), str(tmp_path / "odd"))
+    ]
+    assert torch.equal(*made)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "relu"])
+def test_the_language_model_on_an_encoder_is_that_of_transformers(tiny, tmp_path, activation):
+    from transformers import AutoModelForMaskedLM
+
+    shutil.copytree(tiny("distilbert"), tmp_path / "odd")
+    config = tmp_path / "odd" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"activation": activation}))
+    theirs = AutoModelForMaskedLM.from_pretrained(tmp_path / "odd").eval()
+    theirs.save_pretrained(tmp_path / "odd")
+    encoder, tokeniser = load_encoder(str(tmp_path / "odd"), max_length=32)
+    made = encode(encoder, tokeniser, TEXTS)
+    batch = tokeniser(from_python(TEXTS)).pad(range(3))
+    batch.pop("special")
+    with torch.no_grad():
+        ours = encoders.load_language_head(str(tmp_path / "odd"), encoder).eval()(made.hidden)
+        assert torch.allclose(ours, theirs(**batch).logits, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["bert", "xlnet"])
 @pytest.mark.parametrize("bare", [False, True])
 def test_a_folder_that_pads_on_the_other_side_is_read_all_the_same(tiny, tmp_path, kind, bare):

@@ -81,6 +81,32 @@ def test_transformers_loads_the_classifier_with_the_same_logits(tiny, small, tmp
 
 
 @pytest.mark.parametrize(
+    ("kind", "setting", "before", "after"),
+    [
+        ("bert", "problem_type", "multi_label_classification", "single_label_classification"),
+        ("modernbert", "classifier_activation", "relu", "gelu"),
+        ("modernbert", "classifier_pooling", "mean", "cls"),
+    ],
+)
+def test_what_the_encoder_was_before_does_not_change_the_classifier(
+    tiny, small, tmp_path, kind, setting, before, after
+):
+    from transformers import AutoModelForSequenceClassification
+
+    shutil.copytree(tiny(kind), tmp_path / "encoder")
+    path = tmp_path / "encoder" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {setting: before}))
+    model = fitted(lambda _: str(tmp_path / "encoder"), small, kind)
+    model.save(tmp_path / "model")
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    assert getattr(theirs.config, setting) == after
+    batch = model.tokeniser(from_python(small[0])).pad(range(4))
+    with torch.no_grad():
+        logits = theirs(**{key: value for key, value in batch.items() if key != "special"}).logits.numpy()
+    assert np.allclose(logits, model.outputs(from_python(small[0]))[0][:4], atol=1e-5)
+
+
+@pytest.mark.parametrize(
     ("kind", "pooling"),
     [("bert", "first"), ("bert", "mean"), ("bert", "own"), ("roberta", "mean"), ("xlnet", "first")],
 )

@@ -188,6 +188,7 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
     with quiet_transformers(), no_vain_retries(source):
         try:
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            config.return_dict = True  # a folder may say otherwise
             if dropout is not None:
                 set_dropout(config, dropout)
             if getattr(config, "is_encoder_decoder", False):
@@ -245,7 +246,7 @@ _LANGUAGE_HEADS: dict[str, Callable[[Any], nn.Module]] = {
     "albert": lambda model: model.predictions,
     "electra": lambda model: nn.Sequential(model.generator_predictions, model.generator_lm_head),
     "distilbert": lambda model: nn.Sequential(
-        model.vocab_transform, nn.GELU(), model.vocab_layer_norm, model.vocab_projector
+        model.vocab_transform, model.activation, model.vocab_layer_norm, model.vocab_projector
     ),
     "modernbert": lambda model: nn.Sequential(model.head, model.decoder),
 }

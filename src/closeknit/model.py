@@ -453,6 +453,7 @@ def _write_transformers(folder: Path, model: Model, trunk: Any) -> None:
         config.architectures = [name]
         config.id2label = dict(enumerate(model.labels))
         config.label2id = {label: i for i, label in enumerate(model.labels)}
+        config.problem_type = "single_label_classification"  # whatever the encoder was before
         if model.encoder.model_type == "xlnet":
             config.summary_type, config.summary_use_proj, config.summary_activation = (
                 "last",
@@ -460,7 +461,7 @@ def _write_transformers(folder: Path, model: Model, trunk: Any) -> None:
                 "tanh",
             )
         if model.encoder.model_type == "modernbert":
-            config.classifier_pooling = "cls"
+            config.classifier_pooling, config.classifier_activation = "cls", "gelu"
         tensors = {f"{trunk.base_model_prefix}.{key}": value for key, value in tensors.items()}
         tensors |= _head_tensors(model)
     _write_trunk(folder, config, tensors)
