@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -194,6 +195,15 @@ def test_damaged_encoder_folders_are_explained(tiny, tmp_path, harm, words):
     harm(folder)
     with pytest.raises(ModelError, match=words):
         load_encoder(str(folder), max_length=32)
+
+
+def test_a_tokenizer_that_needs_another_library_is_told(tiny, tmp_path):
+    if find_spec("tiktoken"):
+        pytest.skip("transformers asks for it where it cannot read a SentencePiece file")
+    shutil.copytree(tiny("albert"), tmp_path / "encoder", ignore=shutil.ignore_patterns("*token*"))
+    (tmp_path / "encoder" / "spiece.model").write_bytes(b"pieces")
+    with pytest.raises(ModelError, match=r"pip install sentencepiece, or save it as tokenizer\.json"):
+        load_encoder(str(tmp_path / "encoder"), max_length=32)
 
 
 def test_weights_that_are_not_all_there_are_refused(tiny, tmp_path):

@@ -202,6 +202,7 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused below, by name
             )
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
             if not hasattr(config, "hidden_size"):
@@ -210,6 +211,11 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
             raise
         except Exception as error:  # transformers, the hub client and safetensors each raise their own
             raise ModelError(_why_not_loaded(source, error)) from error
+    for key, stored, asked in sorted(facts["mismatched_keys"], key=lambda found: str(found[0])):
+        raise ModelError(
+            f"{source}: the weights do not match config.json; {key} has the shape {tuple(stored)}, "
+            f"and should have {tuple(asked)}"
+        )
     missing = [key for key in facts["missing_keys"] if "pooler" not in key]
     if missing:
         raise ModelError(
@@ -289,6 +295,8 @@ def _why_not_loaded(source: str | Path, error: Exception) -> str:
             return f"{source} is no encoder folder: it has no config.json"
         if "safetensors" not in "".join(p.name for p in folder.iterdir()):
             return f"{source} has no model.safetensors; weights in other formats are not loaded"
+        if "tiktoken" in text:
+            return f"{source} has a tokenizer of SentencePiece: pip install sentencepiece, or save it as tokenizer.json"
         if "backend tokenizer" in text:
             return NO_TOKENIZER.format(source)
         return f"the encoder in {source} cannot be loaded, its files are damaged or do not match: {text}"
