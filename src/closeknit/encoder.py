@@ -226,7 +226,7 @@ def load_pretrained(source: str | Path, *, dropout: float | None = None) -> tupl
         raise ModelError(
             f"{source}: the weights do not match config.json; as transformers reads it, it has no place for {min(spare)}"
         )
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):  # transformers makes one of nothing
+    if len(tokenizer) <= len(set(tokenizer.all_special_tokens)):  # transformers makes one of nothing
         raise ModelError(NO_TOKENIZER.format(source))
     if any("pooler" in key for key in facts["missing_keys"]):
         trunk.pooler = None  # it would be random
