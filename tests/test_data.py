@@ -87,6 +87,14 @@ def test_text1_and_text2_make_pairs_without_being_asked(tmp_path):
             b'{"text": "a", "label": "b"}\n{"text": "c", "label": ["b"]}\n',
             ["a list in row 2", "one class"],
         ),
+        (
+            "x.jsonl",
+            b'{"text": "a", "label": "b"}\n{"label": "b"}\n',
+            ["NoneType in row 2", "data.empty=drop"],
+        ),
+        ("x.csv", b"text,label\nhello,a\nbye,b\nhi,a \n", ['"a" and "a " differ by spaces alone']),
+        ("x.csv", b"text,label\nhello,a\nbye, \n", ["no label in row 2", "take these rows out"]),
+        ("x.tsv", b'text\tlabel\n"so" he said\ta\n', ["line 2", "needs quotes around it"]),
         ("x.parquet", b"nonsense", ["not a readable Parquet file"]),
         ("x.docx", b"nonsense", ["cannot read .docx"]),
     ],
@@ -103,6 +111,23 @@ def test_columns_may_be_parted_by_semicolons_or_tabs(tmp_path):
     for mark in ";\t":
         (tmp_path / "x.csv").write_text(f'text{mark}label\n"yes, it is"{mark}a\nno, not{mark}b\n')
         assert read_file(tmp_path / "x.csv").texts == ["yes, it is", "no, not"]
+
+
+def test_old_line_ends_and_spaces_in_the_header_are_no_part_of_it(tmp_path):
+    (tmp_path / "x.csv").write_bytes(b"text; label\rone, two;a\r")
+    assert read_file(tmp_path / "x.csv").texts == ["one, two"]
+
+
+def test_a_column_that_python_has_no_dates_for_is_told(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    far = pyarrow.array([10**18], pyarrow.timestamp("us"))
+    pyarrow.parquet.write_table(
+        pyarrow.table({"text": ["a"], "label": ["b"], "at": far}), tmp_path / "x.parquet"
+    )
+    with pytest.raises(DataError, match="date value out of range"):
+        read_file(tmp_path / "x.parquet")
 
 
 def test_a_second_text_can_be_left_alone(tmp_path):
@@ -127,11 +152,17 @@ def test_blank_rows_can_be_left_out(tmp_path):
     (tmp_path / "blank.csv").write_text("text,label\n ,a\n ,b\n")
     with pytest.raises(DataError, match="no row is left; all 2 are empty"):
         read_file(tmp_path / "blank.csv", Columns(empty="drop"))
-    examples = read_file(tmp_path / "x.csv", Columns(empty="drop"))
-    assert (examples.texts, examples.labels) == (["hello", "bye"], ["a", "b"])
+    (tmp_path / "x.jsonl").write_text(
+        '{"text": "hello", "label": "a"}\n{"text": null, "label": "b"}\n{"text": "bye", "label": "b"}\n'
+    )
+    for name in ("x.csv", "x.jsonl"):
+        examples = read_file(tmp_path / name, Columns(empty="drop"))
+        assert (examples.texts, examples.labels) == (["hello", "bye"], ["a", "b"])
 
 
 def test_python_input_is_checked():
+    import pandas
+
     assert from_python([("a", "b"), ("c", "d")]).pairs == ["b", "d"]
     for texts, labels, words in [
         ("one string", None, "give a list"),
@@ -142,6 +173,12 @@ def test_python_input_is_checked():
         (["a", " "], None, "empty text in row 2"),
         ([("a", "b"), ("a", "\ud83d")], None, "half a character .* in row 2"),
         (["a", "b"], ["x", float("nan")], "no label in row 2"),
+        (["a", "b"], np.array([1, np.nan], dtype=np.float32), "no label in row 2"),
+        (["a", "b"], pandas.array([1, None], dtype="Int64"), "no label in row 2"),
+        (["a", "b"], ["x", pandas.NaT], "no label in row 2"),
+        (["a", "b"], ["x", b"y"], "the label is a bytes in row 2"),
+        (["a", "b"], np.array([["x"], ["y"]]), "the label is a ndarray in rows 1, 2"),
+        (["a", pandas.NA], None, "not a string but NAType in row 2"),
     ]:
         with pytest.raises(DataError, match=words):
             from_python(texts, labels)

@@ -23,6 +23,7 @@ T = TypeVar("T")
 Rows = npt.NDArray[np.int64]
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 PARTS = ("train", "validation", "test", "all")
+_NO_LABEL = (list, tuple, dict, set, bytes, np.ndarray)
 _SEAMS = re.compile(r"(?<=[a-z])(?=[A-Z])|[_/#|.:+-]+")  # between the words of a class's name
 
 
@@ -265,7 +266,7 @@ def lines_of(raw: bytes, where: str) -> list[str]:
 
 def _separator(text: str) -> str:
     """What parts the columns of a CSV file: a comma, unless the header has none but semicolons or tabs."""
-    header = text.partition("\n")[0]
+    header = re.split(r"[\r\n]", text, maxsplit=1)[0]
     return next((mark for mark in ",;\t" if mark in header), ",")
 
 
@@ -276,6 +277,7 @@ def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
         header = next(reader, None)
         if header is None:
             return {}
+        header = [name.strip() for name in header]
         table: dict[str, list[Any]] = {name: [] for name in header}
         if len(table) < len(header):
             twice = next(name for name in header if header.count(name) > 1)
@@ -291,7 +293,10 @@ def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
             for name, value in zip(header, row, strict=True):
                 table[name].append(value)
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}") from None
+        raise DataError(
+            f"{path}, line {reader.line_num}: {error}; a text that begins with a quotation mark needs quotes "
+            'around it, and its own marks twice: """so"", he said"'
+        ) from None
     return table
 
 
@@ -319,7 +324,7 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
         raise MissingExtra("reading Parquet files", "parquet") from None
     try:
         table: dict[str, list[Any]] = pyarrow.parquet.read_table(path).to_pydict()
-    except (pyarrow.ArrowInvalid, OSError) as error:
+    except (ValueError, OverflowError, OSError) as error:  # Arrow's own are among them
         raise DataError(f"{path} is not a readable Parquet file ({str(error).splitlines()[0]})") from None
     return table
 
@@ -366,36 +371,43 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
     """Checked Examples from raw columns: strings that are not blank, labels that are there."""
     texts = {role: columns[role] for role in ("text", "text2") if role in columns}
     blank: list[int] = []
+    leave_out = "; mend them, or leave them out (on the command line: --set data.empty=drop)"
     for role, values in texts.items():
+        empty = [i for i, value in enumerate(values) if _missing(value)]
         wrong = [i for i, value in enumerate(values) if not isinstance(value, str)]
+        if options.empty == "drop":
+            wrong = sorted({*wrong} - {*empty})
         if wrong:
-            kind = type(values[wrong[0]]).__name__
-            raise DataError(f"{name}: {role} is not a string but {kind} in {_rows(wrong)}")
+            kind, words = type(values[wrong[0]]).__name__, leave_out if {*wrong} <= {*empty} else ""
+            raise DataError(f"{name}: {role} is not a string but {kind} in {_rows(wrong)}{words}")
+        blank += empty
         check_whole(values, name)
-        blank += [i for i, value in enumerate(values) if not value.strip()]
     scores = [_score(value) for value in columns.get("score", [])]
     unscored = [i for i, value in enumerate(scores) if value is None]
     if unscored and options.empty == "error":
         shown = columns["score"][unscored[0]]
-        raise DataError(
-            f"{name}: the score is {shown!r}, not a number, in {_rows(unscored)}; mend them, or leave them out"
-            " (on the command line: --set data.empty=drop)"
-        )
+        raise DataError(f"{name}: the score is {shown!r}, not a number, in {_rows(unscored)}{leave_out}")
     if blank and options.empty == "error":
-        raise DataError(
-            f"{name}: empty text in {_rows(sorted(set(blank)))}; mend them, or leave them out"
-            " (on the command line: --set data.empty=drop)"
-        )
+        raise DataError(f"{name}: empty text in {_rows(sorted(set(blank)))}{leave_out}")
     labels = columns.get("label")
     if labels is not None:
-        missing = [i for i, value in enumerate(labels) if _missing(value)]
-        if missing:
-            raise DataError(f"{name}: no label in {_rows(missing)}")
-        wrong = [i for i, value in enumerate(labels) if isinstance(value, list | tuple | dict | set)]
+        wrong = [i for i, value in enumerate(labels) if isinstance(value, _NO_LABEL)]
         if wrong:
             kind = type(labels[wrong[0]]).__name__
-            raise DataError(f"{name}: the label is a {kind} in {_rows(wrong)}; a text has one class")
-        check_whole([str(label) for label in labels], name)
+            raise DataError(
+                f"{name}: the label is a {kind} in {_rows(wrong)}; a text has one class, a string or a number"
+            )
+        missing = [i for i, value in enumerate(labels) if _missing(value)]
+        if missing:
+            raise DataError(f"{name}: no label in {_rows(missing)}; give them one, or take these rows out")
+        check_whole(labels, name)
+        bare: dict[str, str] = {}
+        for label in sorted(set(map(str, labels))):
+            twin = bare.setdefault(label.strip(), label)
+            if twin != label:
+                raise DataError(
+                    f'{name}: the labels "{twin}" and "{label}" differ by spaces alone; write them alike'
+                )
     examples = Examples(
         [str(text) for text in texts["text"]],
         [str(text) for text in texts["text2"]] if "text2" in texts else None,
@@ -411,9 +423,9 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
     return examples
 
 
-def check_whole(texts: Sequence[str], where: str) -> None:
+def check_whole(texts: Sequence[object], where: str) -> None:
     """Refuse halves of characters, as a text that was cut inside an emoji ends with: no tokeniser and no file takes them."""
-    halves = [(i, found) for i, text in enumerate(texts) if (found := _half(text)) is not None]
+    halves = [(i, found) for i, text in enumerate(texts) if isinstance(text, str) and (found := _half(text))]
     if halves:
         raise DataError(
             f"{where}: half a character ({halves[0][1]}), as of an emoji that was cut in two, "
@@ -440,7 +452,15 @@ def _score(value: object) -> float | None:
 
 
 def _missing(value: object) -> bool:
-    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+    """Whether a cell is empty: blank, None, or what NumPy and pandas put where nothing is."""
+    if value is None or isinstance(value, str):
+        return value is None or not value.strip()
+    if isinstance(value, _NO_LABEL):
+        return False
+    try:
+        return bool(value != value)  # not a number, not a time
+    except TypeError:  # pandas.NA is neither equal to itself nor not
+        return True
 
 
 def _rows(indices: Sequence[int]) -> str:
