@@ -409,12 +409,30 @@ def test_a_test_part_that_does_not_fit_is_told_before_training(tiny, tmp_path, c
 
 
 def test_a_foreign_folder_is_left_alone_whatever_is_asked(tiny, small_csv, tmp_path, closeknit):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "README.md").write_text("mine")
-    for how in ("--resume", "--overwrite"):
-        done = closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", "mine", how, code=2)
-        assert "is no model folder; it is left alone" in done.stderr
-    assert (tmp_path / "mine" / "README.md").read_text() == "mine"
+    mine = (tmp_path / "mine" / "README.md", tmp_path / "project" / "checkpoints" / "best.pt")
+    for file in mine:
+        file.parent.mkdir(parents=True)
+        file.write_text("mine")
+    for folder in ("mine", "project"):
+        for how in ("--resume", "--overwrite"):
+            done = closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", folder, how, code=2)
+            assert "is no model folder; it is left alone" in done.stderr
+    assert [file.read_text() for file in mine] == ["mine", "mine"]
+
+
+def test_a_file_that_comes_into_the_folder_of_a_run_costs_nothing(
+    tiny, small_csv, tmp_path, closeknit, monkeypatch
+):
+    from closeknit import runs
+
+    def littered(fit, label):
+        (tmp_path / "model" / "notes.txt").write_text("mine")
+        yield from fit
+
+    monkeypatch.setattr(runs, "follow", littered)
+    closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", "model")
+    assert (tmp_path / "model" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "model" / "closeknit.json").exists()
 
 
 def test_overwriting_leaves_files_that_are_not_the_models(tiny, small_csv, tmp_path, closeknit):
@@ -518,3 +536,33 @@ def test_ctrl_c_before_the_first_step_is_told(closeknit, small_csv, tiny, monkey
 
     monkeypatch.setattr(runs, "train_in_folder", interrupted)
     assert "stopped before the first step" in closeknit("train", small_csv, code=130).stderr
+
+
+def test_ctrl_c_within_a_step_or_after_the_last_is_told(closeknit, small_csv, tiny, monkeypatch, tmp_path):
+    from closeknit import runs
+    from closeknit.model import Model
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    def twice(fit, label):
+        yield next(iter(fit))
+        raise KeyboardInterrupt
+
+    def train(out, *more, code=0):
+        return closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", out, *more, code=code)
+
+    train("whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "follow", twice)
+        assert "stopped within a step" in train("model", code=130).stderr
+    for part in ("evaluate", "save"):  # each as long as they like, and nothing is learnt twice
+        with monkeypatch.context() as patch:
+            patch.setattr(Model, part, interrupted)
+            stopped = train("model", "--resume", code=130).stderr
+        assert "stopped after the last step" in stopped and "go on with --resume" in stopped
+    done = train("model", "--resume")
+    assert "step" not in done.stderr and done.stdout.startswith("test: accuracy")
+    for name in ("model.safetensors", "heads.safetensors", "metrics.json"):
+        assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not (tmp_path / "model" / "checkpoints").exists()

@@ -40,6 +40,7 @@ from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
 FORMAT = 1
 MAIN, METRICS, RUN = "closeknit.json", "metrics.json", "run.toml"
 UNFINISHED = "unfinished-model"  # a model that is being written
+STATES, LOCK, IDENTITY = "checkpoints", "lock", "run.json"  # of a run that is not finished
 TO_LOOK_AT = (".csv", ".png", ".md", ".html")  # files that loading a model does not need
 ALONE = "alone"  # models of single tasks, beside the one of all
 HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
@@ -196,13 +197,21 @@ def existing_device(asked: str | None) -> str:
     return device
 
 
+def is_ours(folder: Path) -> bool:
+    """Whether a folder is that of a model, of a save that was killed, or of a run: not any that has `checkpoints`."""
+    marks = (MAIN, UNFINISHED, f"{STATES}/{LOCK}", f"{STATES}/{IDENTITY}")
+    alone = folder / ALONE
+    return any((folder / mark).exists() for mark in marks) or (
+        alone.is_dir() and any(map(is_ours, alone.iterdir()))
+    )
+
+
 def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a folder beside, and then put its files into their place, `closeknit.json` last."""
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; name a folder")
     held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    ours = {MAIN, UNFINISHED} & held  # a save that was killed may have left anything of a model
-    if held and not ours and not held <= {"checkpoints", ALONE}:
+    if held and not is_ours(folder):
         raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
     folder.mkdir(parents=True, exist_ok=True)
     old = _written_before(folder)
@@ -298,7 +307,7 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
             f"{folder} does not exist" if not folder.exists() else f"{folder} is a file, not a model folder"
         )
     if not (folder / MAIN).exists():
-        if (folder / "checkpoints").is_dir():
+        if (folder / STATES).is_dir():
             raise ModelError(
                 f"the training run in {folder} is not finished; continue it with the command that began it and --resume"
             )

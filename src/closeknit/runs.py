@@ -21,7 +21,7 @@ from .embedding_scores import ScoredPairs
 from .errors import ConfigError, DataError, ModelError, Stopped
 from .fitting import Fit
 from .mining import mine_negatives
-from .model import ALONE, KINDS, MAIN, METRICS, read_facts
+from .model import ALONE, IDENTITY, KINDS, LOCK, MAIN, METRICS, STATES, is_ours, read_facts
 from .multitask import MultiTaskConfig, MultiTaskFit, MultiTaskModel, TaskData, load_tasks
 from .multitask.data import fingerprint
 from .multitask.fit import pretraining_sentences
@@ -29,8 +29,6 @@ from .processes import World, leave, this_world, wait_for_all
 from .progress import follow, say
 from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
 from .sentences import Sentences
-
-STATES, RUN = "checkpoints", "run.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,35 +252,45 @@ def _in_folder(
     states = out / STATES
     if world.main and resume:
         _check_resumable(out, identity)
-    if resume and (out / MAIN).exists() and not (states / RUN).exists():
+    if resume and (out / MAIN).exists() and not (states / IDENTITY).exists():
         if not world.main:
             return {}
         say(f"the run in {out} is finished already")
         metrics: dict[str, Any] = read_json(out / METRICS)
         return metrics
-    fit, lock = build(states), None
-    if world.main:
-        with no_space_explained(out):
-            states.mkdir(parents=True, exist_ok=True)
-            lock = lock_folder(states / "lock", out)
-            if overwrite:  # the old model stays until the new one takes its place
-                _clear(states, but="lock")
-            write_json(states / RUN, identity)
-    wait_for_all(world)
-    with _StopSignals() as signals:
-        for step in follow(fit, label):
-            if signals.received:
-                fit.save_state()
-                raise Stopped(
-                    f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
-                )
-    fit.model.metrics["data"] = identity["data"]
-    finish(fit)
-    if world.main:
-        fit.model.save(out)
-        shutil.rmtree(states, ignore_errors=True)
-        if lock is not None:
-            lock.close()
+    fit, trained = build(states), False
+    with contextlib.ExitStack() as stack:
+        if world.main:
+            with no_space_explained(out):
+                states.mkdir(parents=True, exist_ok=True)
+                lock = lock_folder(states / LOCK, out)
+                stack.enter_context(lock or contextlib.nullcontext())
+                if overwrite:  # the old model stays until the new one takes its place
+                    _clear(states, but=LOCK)
+                write_json(states / IDENTITY, identity)
+        wait_for_all(world)
+        signals = stack.enter_context(_StopSignals())
+        try:
+            for step in follow(fit, label):
+                if signals.received:
+                    fit.save_state()
+                    raise Stopped(
+                        f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
+                    )
+            trained = signals.received = True  # no step is in progress: a signal ends what is left at once
+            fit.model.metrics["data"] = identity["data"]
+            finish(fit)
+            if world.main:
+                fit.model.save(out)
+        except KeyboardInterrupt:
+            if not trained:
+                raise Stopped("stopped within a step; --resume goes on from the state saved last") from None
+            fit.save_state()
+            raise Stopped(
+                "stopped after the last step, before the model was saved; the state is, go on with --resume"
+            ) from None
+        if world.main:
+            shutil.rmtree(states, ignore_errors=True)
     return fit.model.metrics if world.main else {}
 
 
@@ -293,7 +301,7 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
     held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
     if not held:
         return
-    if not {MAIN, STATES, ALONE} & set(held):
+    if not is_ours(out):
         raise ConfigError(
             f"{out} holds {held[0]} and is no model folder; it is left alone. Name another with --out"
         )
@@ -304,7 +312,7 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
 @contextlib.contextmanager
 def _held(out: Path) -> Iterator[None]:
     """Refuse a folder in which another run is at work."""
-    handle = lock_folder(out / STATES / "lock", out) if (out / STATES).is_dir() else None
+    handle = lock_folder(out / STATES / LOCK, out) if (out / STATES).is_dir() else None
     try:
         yield
     finally:
@@ -323,18 +331,18 @@ def _clear(folder: Path, *, but: str) -> None:
 def _check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[str], None] = say) -> None:
     """Refuse to go on with a run, finished or not, that is another one than this."""
     states = out / STATES
-    if (out / MAIN).exists() and not (states / RUN).exists():
+    if (out / MAIN).exists() and not (states / IDENTITY).exists():
         facts = read_facts(out, identity["kind"])
         metrics = read_json(out / METRICS)
         run = metrics.get("asked", facts.get("run", {}))
         _refuse_changes({"run": run, "data": metrics.get("data", identity["data"])}, identity)
         return
-    if not (states / RUN).exists():
+    if not (states / IDENTITY).exists():
         tell(f"nothing to resume in {states.parent}; starting from the beginning")
         return
-    before = read_json(states / RUN)
+    before = read_json(states / IDENTITY)
     if not isinstance(before, dict) or not {"run", "data"} <= before.keys():
-        raise ModelError(f"{states / RUN} is damaged; begin again with --overwrite")
+        raise ModelError(f"{states / IDENTITY} is damaged; begin again with --overwrite")
     if before.get("kind", identity["kind"]) != identity["kind"]:
         raise ConfigError(f"the run in {out} trains {KINDS[before['kind']]}, not {KINDS[identity['kind']]}")
     _refuse_changes(before, identity)
