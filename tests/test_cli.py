@@ -219,6 +219,8 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (["data", "trecc"], "did you mean trec"),
         (["embed", "nowhere/at-all", "small.csv", "--out", "v.npy"], "encoder nowhere/at-all"),
         (["embed", "default", "small.csv", "--out", "v.txt"], "end in .npy"),
+        (["embed", "default", "small.csv", "--out", "small.csv/v.npy"], "small.csv is in the way"),
+        (["data", "small.csv", "--set", "data.test=0.5"], "only `closeknit train` holds rows out"),
     ],
 )
 def test_mistakes_get_one_clear_line_and_exit_2(tiny, small_csv, tmp_path, closeknit, arguments, words):
@@ -267,6 +269,39 @@ def test_columns_of_training_are_remembered(tiny, small, tmp_path, closeknit):
         "only settings of data"
         in closeknit("predict", "model", "odd.csv", "--set", "train.lr=1", code=2).stderr
     )
+
+
+def test_settings_may_have_spaces_around_them(closeknit, tmp_path):
+    (tmp_path / "odd.csv").write_text("message,label\na,b\nb,c\n")
+    assert "2 texts" in closeknit("data", "odd.csv", "--set", " data.text = message").stdout
+
+
+def test_rows_left_out_of_training_are_not_left_out_of_answers(tiny, small_csv, tmp_path, closeknit):
+    (tmp_path / "blank.csv").write_text(small_csv.read_text() + '" ",lost\n')
+    drop = ("--set", "data.empty=drop")
+    closeknit("train", "blank.csv", "--encoder", tiny(), *FAST, *drop, "--out", "model")
+    (tmp_path / "new.csv").write_text('text\nmy card\n""\nmy parcel\n')
+    for command in (("predict", "model", "new.csv"), ("embed", "model", "new.csv", "--out", "v.npy")):
+        assert "empty text in row 2" in closeknit(*command, code=2).stderr
+    assert len(closeknit("predict", "model", "new.csv", *drop).stdout.splitlines()) == 2
+
+
+def test_pipes_get_utf_8_whatever_the_locale(tmp_path):
+    import subprocess
+    import sys
+
+    (tmp_path / "x.csv").write_text("text,label\nwho,café\nwhat,☃\n", encoding="utf-8")
+    command = [sys.executable, "-m", "closeknit", "data", "x.csv"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0 and "☃" in done.stdout.decode("utf-8"), done
+
+
+def test_scored_pairs_are_described_by_their_scores(closeknit, tmp_path, monkeypatch):
+    parts(tmp_path / "stsb", test="text1,text2,score\na,b,0.5\nc,d,4\n")
+    monkeypatch.setenv("CLOSEKNIT_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert closeknit("data", "stsb").stdout == "stsb test: 2 pairs of texts, scores from 0.5 to 4\n"
 
 
 def test_a_closed_pipe_is_no_error(workshop):

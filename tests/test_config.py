@@ -28,6 +28,14 @@ def test_another_objective_takes_none_of_the_files_options(tmp_path):
     assert read_config(path, ['objective.name="cross_entropy"']).objective.options == {}
 
 
+def test_options_wait_for_the_name_of_their_objective(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text("[objective]\ncenters = 4\n")
+    assert read_config(path, ['objective.name="triple_entropy"']).objective.options == {"centers": 4}
+    late = read_config(None, ["objective.centers=5", "objective.name=triple_entropy"])
+    assert late.objective.options == {"centers": 5}
+
+
 @given(
     st.fixed_dictionaries(
         {
@@ -61,6 +69,7 @@ def test_a_run_survives_its_own_toml(train, encoder):
         (["objective.name=suncon"], "unknown objective suncon"),
         (["objective.centers=3"], "unknown setting objective.centers for auto"),
         (["data.test=1.5"], "data.test is 1.5"),
+        (["data.text=0"], "it must be a text or none; a number is one in quotes: 'data.text=\"0\"'"),
         (["data.empty=ignore"], "data.empty"),
     ],
 )

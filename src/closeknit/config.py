@@ -191,7 +191,7 @@ def read_tables(tables: dict[str, dict[str, Any]], changes: Sequence[str]) -> di
         if not isinstance(tables.setdefault(table, {}), dict):
             raise ConfigError(f"{table} is not a table; write [{table}] and its settings below")
         value = _value(text.strip())
-        if table == "objective" and key == "name" and value != tables[table].get("name", DEFAULT_OBJECTIVE):
+        if table == "objective" and key == "name" and value != tables[table].get("name", value):
             tables[table] = {}  # another objective has other options
         tables[table][key] = value
     return tables
@@ -220,7 +220,9 @@ def build_table(kind: Any, table: str, values: Mapping[str, Any]) -> Any:
         if key not in known:
             raise ConfigError(f"unknown setting {table}.{key}{did_you_mean(key, known)}")
         if not _fits(value, hints[key]):
-            raise ConfigError(f"{table}.{key} is {_shown(value)}; it must be {_in_words(hints[key])}")
+            quoted = str in _kinds(hints[key]) and isinstance(value, int | float)
+            words = f"; a number is one in quotes: '{table}.{key}=\"{_shown(value)}\"'" if quoted else ""
+            raise ConfigError(f"{table}.{key} is {_shown(value)}; it must be {_in_words(hints[key])}{words}")
     return kind(**values)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import sys
 from typing import Annotated
@@ -45,6 +46,9 @@ def main() -> None:
     atexit.register(
         gc.freeze
     )  # or Python looks through all that torch made once more before it ends: half a second
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        encoding = None if sys.stdout.isatty() else "utf-8"  # as files are read; a terminal: what it can show
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         app()
     except CloseknitError as error:

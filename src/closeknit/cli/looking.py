@@ -38,10 +38,15 @@ def data(
         for known, entry in CATALOGUE.items():
             print(f"{known:<{width}}  {entry.about}  [{where(known)}]")
         return
-    found = load(name, chosen_columns(None, set_))
+    scored = name in CATALOGUE and CATALOGUE[name].scored
+    found = load(name, chosen_columns(None, set_), target="score" if scored else "label")
     for part, examples in found.parts.items():
-        labels = examples.required_labels
         kind = "pairs of texts" if examples.pairs else "texts"
+        if examples.scores:
+            low, high = min(examples.scores), max(examples.scores)
+            print(f"{found.name} {part}: {len(examples)} {kind}, scores from {low:g} to {high:g}")
+            continue
+        labels = examples.required_labels
         print(f"{found.name} {part}: {len(examples)} {kind}, {len(examples.classes)} classes")
         for label in examples.classes:
             print(f"  {labels.count(label):6d}  {label}")

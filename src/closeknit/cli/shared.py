@@ -68,17 +68,26 @@ def chosen_columns(known: Columns | None, changes: list[str] | None) -> Columns:
     """The columns that a model was trained with, or the usual ones, with `--set data.…` on top."""
     import dataclasses
 
-    from ..config import DataConfig, read_config
+    from ..config import read_config
+    from ..data import Columns
 
-    for change in changes or []:
-        if not change.startswith("data."):
+    given = [change.partition("=")[0].strip() for change in changes or []]
+    for setting in given:
+        if not setting.startswith("data."):
             raise ConfigError(
-                f"--set {change}: only settings of data can be changed here, like data.text=COLUMN"
+                f"--set {setting}: only settings of data can be changed here, like data.text=COLUMN"
             )
-    base = dataclasses.asdict(DataConfig()) | dataclasses.asdict(known or DataConfig())
-    asked = read_config(None, changes or [])
-    given = {change.partition("=")[0].removeprefix("data.") for change in changes or []}
-    return DataConfig(**{**base, **{key: getattr(asked.data, key) for key in given}})
+        if setting == "data.test":
+            raise ConfigError(
+                "--set data.test: only `closeknit train` holds rows out; here all rows are read"
+            )
+    asked, base = read_config(None, changes or []).data, known or Columns()
+    return Columns(
+        **{
+            field.name: getattr(asked if f"data.{field.name}" in given else base, field.name)
+            for field in dataclasses.fields(Columns)
+        }
+    )
 
 
 def print_scores(scores: dict[str, Any], name: str) -> None:

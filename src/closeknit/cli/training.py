@@ -42,7 +42,9 @@ def train(
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate of the encoder; default 5e-5 at 768 dimensions, 1e-4 at 384."),
+        typer.Option(
+            help="Learning rate of the encoder; default 5e-5 at 768 dimensions, 1e-4 at 384, for auto times 0.5 to 1.5."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Decides all that is random; default 2.")] = None,
     config: Annotated[
@@ -56,7 +58,7 @@ def train(
     """Fine-tune a classifier on labelled texts and save it.
 
     The data needs the columns text and label (and text2 for pairs); name others with --set data.text=COLUMN. A
-    data set without a test part has a fifth of its rows held out to score the model.
+    data set with neither a test nor a validation part has a fifth of its rows held out to score the model.
     """
     from ..config import read_config
     from ..runs import train_in_folder

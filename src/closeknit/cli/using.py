@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json as json_library
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def evaluate(
         ),
     ] = None,
     part: Annotated[
-        str | None, typer.Option(help="Which part to score; default test, else all of it.")
+        str | None, typer.Option(help="Which part to score; default test, else all, validation or train.")
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="Of a model of several tasks, the one that the data are for.")
@@ -160,6 +161,7 @@ def embed(
 
     if out.suffix != ".npy":
         raise ConfigError(f"{out}: the vectors are written as a NumPy file; let its name end in .npy")
+    _check_writable(out)
     if (Path(source) / MAIN).exists() and read_facts(Path(source), None)["kind"] == "text_classifier":
         loaded = _load(Path(source))
         encoder = (
@@ -262,6 +264,14 @@ def _threads_for(encoder: Encoder, examples: Examples) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def _check_writable(out: Path) -> None:
+    """Refuse a file that could not be written, before the work and not after it."""
+    out = out.absolute()
+    nearest = next(path for path in (out, *out.parents) if path.exists())
+    if nearest.is_dir() == (nearest == out) or not os.access(nearest, os.W_OK):
+        raise ConfigError(f"{out} cannot be written: {nearest} is in the way; name another file with --out")
+
+
 def _kind(folder: Path) -> str:
     """What kind of model a folder holds, without loading it."""
     from ..model import read_facts
@@ -305,7 +315,6 @@ def _evaluate_tasks(
         task = model.tasks[0]
     if data is not None and task is not None:
         columns = dataclasses.asdict(chosen_columns(model.task(task).columns, set_))
-        columns.pop("test")
         settings = dataclasses.replace(model.task(task), data=data, **columns)
         parts = {task: read_task(settings).parts}
     elif set_:
@@ -337,8 +346,12 @@ def _evaluate_tasks(
 
 
 def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examples:
+    import dataclasses
+
     from ..data import Columns, from_python, lines_of, read_file
 
+    if known is not None:  # every row is answered, unless it is said here that some may be left out
+        known = dataclasses.replace(known, empty="error")
     columns = chosen_columns(known, changes)
     if file == "-":
         if sys.stdin.isatty():
