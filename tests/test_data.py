@@ -168,7 +168,7 @@ def test_python_input_is_checked():
         ("one string", None, "give a list"),
         ([], None, "empty"),
         (["a", None], None, "not a string but NoneType in row 2"),
-        (["a", "b"], ["x"], "2 texts and 1 labels"),
+        (["a", "b"], ["x"], "2 texts, but 1 labels"),
         ([("a", "b"), "c"], None, "not a pair of texts in row 2"),
         (["a", " "], None, "empty text in row 2"),
         ([("a", "b"), ("a", "\ud83d")], None, "half a character .* in row 2"),

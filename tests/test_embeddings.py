@@ -528,6 +528,20 @@ def test_the_sentence_encoder_is_a_scikit_learn_transformer(tiny, tmp_path):
         SentenceEncoder().encode(["a"])
 
 
+def test_labels_of_a_sentence_encoder_are_a_list_or_one_column(tiny):
+    import pandas
+
+    from closeknit import SentenceEncoder
+
+    encoder = SentenceEncoder(encoder=tiny(), max_length=16)
+    with pytest.raises(DataError, match="the labels are a DataFrame"):
+        encoder.fit(TEXTS, pandas.DataFrame({"label": TEXTS, "other": TEXTS}))
+    with pytest.raises(DataError, match="the labels are a set"):
+        encoder.fit(TEXTS, set(TEXTS))
+    with pytest.raises(DataError, match="some labels are missing"):
+        encoder.fit(TEXTS, [None, *TEXTS[1:]])
+
+
 def test_embeddings_on_the_command_line(closeknit, tiny, tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(TEXTS) + "\n")
     (tmp_path / "pairs.csv").write_text("text,text2\n" + "".join(f"{a},{b}\n" for a, b in PAIRS))

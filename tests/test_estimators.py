@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from sklearn.base import clone
@@ -130,6 +131,8 @@ def test_textcnn_needs_no_pretrained_weights(small, tmp_path):
         ({"epochs": "ten"}, 'train.epochs is "ten"; it must be a whole number'),
         ({"random_state": None}, "random_state is None"),
         ({"pooling": "cls"}, "encoder.pooling is cls"),
+        ({"objective_options": ["centers"]}, "objective_options is \\['centers'\\]; it must be a dictionary"),
+        ({"train_options": "warmup"}, "train_options is 'warmup'; it must be a dictionary"),
     ],
 )
 def test_wrong_arguments_are_told_at_fit(classifier, small, arguments, words):
@@ -185,8 +188,6 @@ def test_settings_may_hold_arrays_and_tensors_and_are_saved(tiny, small, tmp_pat
 
 
 def test_texts_may_be_arrays_series_and_iterators(classifier, small):
-    import pandas
-
     texts, labels = small
     expected = classifier.set_params(epochs=1).fit(texts, labels).predict_proba(texts)
     for X, y in [
@@ -206,13 +207,36 @@ def test_texts_may_be_arrays_series_and_iterators(classifier, small):
         (["a", "b"], ["x", 1], "several kinds"),
         (["a", "b"], [("x",), ("y",)], "of the kind tuple"),
         ({"a", "b"}, ["x", "y"], "is a set"),
-        (None, ["x", "y"], "0 texts"),
+        (None, ["x", "y"], "is a NoneType"),
+        (5, ["x", "y"], "is a int"),
+        ("ab", ["x", "y"], "is one string"),
+        ([b"a", b"b"], ["x", "y"], "not a string but bytes in rows 1, 2"),
         (["a", "b"], None, "there are no labels"),
+        (["a", "b"], {"x", "y"}, "the labels are a set"),
+        (["a", "b"], {0: "x", 1: "y"}, "the labels are a dict"),
+        (["a", "b"], "xy", "the labels are a str"),
+        (["a", "b"], pandas.DataFrame({"label": ["x", "y"]}), "the labels are a DataFrame"),
+        (["a", "b"], pandas.Series(["x", None], dtype="string"), "missing"),
     ],
 )
 def test_odd_input_is_refused(classifier, texts, labels, words):
     with pytest.raises(DataError, match=words):
         classifier.fit(texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("validation", "words"),
+    [
+        (0.1, "is not \\(texts, labels\\)"),
+        (["a", "b", "c"], "is not \\(texts, labels\\)"),
+        ((["a"], ["x", "y"]), "the validation part has 1 texts, but 2 labels"),
+        ((["a", "b"], {"late", "lost"}), "the validation part: the labels are a set"),
+        ((["a"], [1.0]), "the validation part: labels are fractional"),
+    ],
+)
+def test_an_odd_validation_part_is_refused(classifier, small, validation, words):
+    with pytest.raises(DataError, match=words):
+        classifier.fit(*small, validation=validation)
 
 
 def test_whole_numbers_in_an_object_array_stay_numbers(classifier, small, tmp_path):

@@ -9,7 +9,7 @@ import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -144,14 +144,14 @@ def from_python(
     """Examples from a list of strings, or of (first, second) pairs, and optional class names."""
     if isinstance(texts, str | bytes):
         raise DataError(f"{name} is one string; give a list of strings")
-    if texts is None or isinstance(texts, set | frozenset | dict) or hasattr(texts, "columns"):
+    if holds_no_rows(texts):
         raise DataError(
             f"{name} is a {type(texts).__name__}; give a list of strings, or one column of a table"
         )
     rows = list(texts)
     if not rows:
         raise DataError(f"{name} is empty: there is no text")
-    paired = not isinstance(rows[0], str) and isinstance(rows[0], Sequence | np.ndarray)
+    paired = not isinstance(rows[0], str | bytes) and isinstance(rows[0], Sequence | np.ndarray)
     if paired:
         wrong = [
             i for i, row in enumerate(rows) if not isinstance(row, Sequence | np.ndarray) or len(row) != 2
@@ -167,9 +167,19 @@ def from_python(
     if labels is not None:
         named = list(labels)
         if len(named) != len(rows):
-            raise DataError(f"{name} has {len(rows)} texts and {len(named)} labels")
+            raise DataError(f"{name} has {len(rows)} texts, but {len(named)} labels; give one label a text")
         columns["label"] = named
     return build(columns, Columns(empty=empty), name)
+
+
+def holds_no_rows(values: object) -> bool:
+    """Whether something is no list, array, column or iterator: it has no rows, or none in an order, or a whole table."""
+    listed = hasattr(values, "__iter__") or hasattr(values, "__getitem__")
+    return (
+        not listed
+        or isinstance(values, str | bytes | set | frozenset | Mapping)
+        or hasattr(values, "columns")
+    )
 
 
 def single_texts(texts: Sequence[object]) -> list[str]:

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .config import RunConfig
-from .data import from_python, single_texts
+from .data import Examples, from_python, holds_no_rows, single_texts
 from .embedding import EmbeddingFit
 from .embedding_scores import ScoredPairs
 from .errors import ConfigError, DataError
@@ -34,7 +34,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
     others. `encoder` is a hub name, a folder, "textcnn", or None for the bundled all-MiniLM-L6-v2. What is None comes with the
     objective: for "auto" epochs and batch size by the number of rows and pooling by the mean, for the others 10 epochs, batches
     of 64 and the first token; `learning_rate` is then 5e-5 for 768 dimensions, in inverse proportion for others, and 1e-3
-    for TextCNN. `objective_options`,
+    for TextCNN, which "auto" multiplies by 0.5 to 1.5 according to the number of rows and classes. `objective_options`,
     `train_options` and `encoder_options` take the settings of the tables [objective], [train] and
     [encoder] of a run file. `verbose` shows a progress bar on the error stream.
     """
@@ -71,16 +71,17 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         self, X: Texts, y: Sequence[Any], validation: tuple[Texts, Sequence[Any]] | None = None
     ) -> TextClassifier:
         """Learn from texts and their labels; with a validation part the best epoch is kept."""
-        X = _listed(X)
-        labels, kind = _labels(y, 0 if X is None else len(X))
+        examples, labels, kind = _labelled(X, y, "the training data")
         classes = np.unique(labels)
         names = [str(name) for name in classes.tolist()]
         held_out = None
         if validation is not None:
-            held_out = from_python(
-                validation[0], np.asarray(validation[1]).tolist(), name="the validation part"
-            )
-        examples = from_python(X, labels.tolist(), name="the training data")
+            if not isinstance(validation, tuple | list) or len(validation) != 2:
+                raise DataError(
+                    "the validation part is not (texts, labels); to hold out a tenth of the training data, "
+                    'give train_options={"validation": 0.1} instead'
+                )
+            held_out, _, _ = _labelled(*validation, "the validation part")
         fit = Fit(examples, self._config(), validation=held_out, labels=names)
         for _ in follow(fit, self.objective, show=self.verbose):
             pass
@@ -93,22 +94,22 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         train: dict[str, Any] = {
             **_given(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
             "seed": self.random_state,
-            **(self.train_options or {}),
+            **_table(train_options=self.train_options),
         }
         encoder = {
             **_given(name=self.encoder, pooling=self.pooling),
             "max_length": self.max_length,
-            **(self.encoder_options or {}),
+            **_table(encoder_options=self.encoder_options),
         }
         if not isinstance(self.random_state, int | np.integer):
             raise ConfigError(f"random_state is {self.random_state}; it must be a whole number")
-        objective = {"name": self.objective, **(self.objective_options or {})}
+        objective = {"name": self.objective, **_table(objective_options=self.objective_options)}
         tables = {"encoder": encoder, "objective": objective, "train": train}
         return RunConfig.from_dict(_plain(tables))
 
     def _outputs(self, X: Texts) -> tuple[Floats, Floats]:
         check_is_fitted(self, "model_")
-        return self.model_.outputs(from_python(_listed(X), name="the texts"))
+        return self.model_.outputs(from_python(X, name="the texts"))
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:
         """The most probable class of each text."""
@@ -126,10 +127,8 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
 
     def evaluate(self, X: Texts, y: Sequence[Any]) -> dict[str, Any]:
         """Accuracy, weighted and macro F1, and each class on its own."""
-        labels = np.asarray(y).tolist()
-        examples = from_python(X, labels, name="the data")
         check_is_fitted(self, "model_")
-        return self.model_.evaluate(examples)
+        return self.model_.evaluate(_labelled(X, y, "the data")[0])
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder that this class, transformers and sentence-transformers can load."""
@@ -171,6 +170,14 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
 def _given(**settings: Any) -> dict[str, Any]:
     """The settings that were given; the others come with the objective."""
     return {name: value for name, value in settings.items() if value is not None}
+
+
+def _table(**given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The settings of one argument, by its name; refused where it holds none."""
+    ((name, settings),) = given.items()
+    if settings is not None and not isinstance(settings, Mapping):
+        raise ConfigError(f"{name} is {settings!r}; it must be a dictionary of settings")
+    return settings or {}
 
 
 def _plain(value: Any) -> Any:
@@ -225,7 +232,8 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Sequence[Any], y: Sequence[Any] | None = None, validation: Any = None
     ) -> SentenceEncoder:
         """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best epoch is kept."""
-        sentences = sentences_from(_listed(X), None if y is None else _listed(y), name="the training data")
+        name = "the training data"
+        sentences = sentences_from(_listed(X), None if y is None else _values(y, name), name=name)
         fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=_scored(validation))
         for _ in follow(fit, fit.config.method.name, show=self.verbose):
             pass
@@ -339,26 +347,37 @@ def _listed(texts: Any) -> Any:
     return texts if hasattr(texts, "__len__") or texts is None else list(texts)
 
 
-def _labels(y: Any, rows: int) -> tuple[npt.NDArray[Any], str]:
-    """One array of labels, all of one kind, and that kind's name."""
-    if y is None:
-        raise DataError("there are no labels; give one label a text")
-    values = [value.item() if isinstance(value, np.generic) else value for value in _listed(y)]
-    if len(values) != rows:
-        raise DataError(f"there are {rows} texts, but {len(values)} labels; give one label a text")
+def _labelled(X: Any, y: Any, name: str) -> tuple[Examples, npt.NDArray[Any], str]:
+    """Texts with their labels, the labels as they were given, all of one kind, and that kind's name."""
+    values = _values(y, name)
     kinds = {type(value) for value in values}
-    if any(value is None or (isinstance(value, float) and value != value) for value in values):
-        raise DataError("some labels are missing (None or NaN)")
     if float in kinds:
-        raise DataError("labels are fractional numbers; give class names or whole numbers")
+        raise DataError(f"{name}: labels are fractional numbers; give class names or whole numbers")
     if not kinds <= {str, int, bool}:
         kind = next(kind.__name__ for kind in kinds if kind not in (str, int, bool))
-        raise DataError(f"labels are of the kind {kind}; give class names or whole numbers")
+        raise DataError(f"{name}: labels are of the kind {kind}; give class names or whole numbers")
     if len(kinds) > 1:
-        raise DataError(
-            f"labels are of several kinds ({', '.join(sorted(k.__name__ for k in kinds))}); give one kind"
-        )
-    return np.array(values), next(iter(kinds)).__name__ if kinds else "str"
+        shown = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise DataError(f"{name}: labels are of several kinds ({shown}); give one kind")
+    labels = np.array(values)
+    return from_python(X, labels.tolist(), name=name), labels, next(iter(kinds)).__name__ if kinds else "str"
+
+
+def _values(y: Any, name: str) -> list[Any]:
+    """Labels as a list; none is missing."""
+    if y is None:
+        raise DataError(f"{name}: there are no labels; give one label a text")
+    if holds_no_rows(y):
+        raise DataError(f"{name}: the labels are a {type(y).__name__}; give a list, or one column of a table")
+    values = [value.item() if isinstance(value, np.generic) else value for value in y]
+    if any(
+        value is None
+        or type(value).__name__ == "NAType"  # of pandas
+        or (isinstance(value, float) and value != value)
+        for value in values
+    ):
+        raise DataError(f"{name}: some labels are missing (None or NaN)")
+    return values
 
 
 def _beyond(
