@@ -26,6 +26,7 @@ from closeknit.sentence_model import (
 )
 from closeknit.sentences import read_sentences, sentences_from
 from closeknit.views import SHORTEST, drophead, head_factors, mask_span, without_dropout
+from conftest import TINY
 
 TEXTS = [
     f"where is my {thing} {when}"
@@ -340,6 +341,21 @@ def test_negatives_alone_spread_the_texts(tiny):
     for _ in fit:
         pass
     assert uniformity(fit.model.encode(TEXTS)) < before
+
+
+@pytest.mark.parametrize("kind", sorted(TINY))
+def test_without_dropout_two_passes_are_one_and_it_comes_back(tiny, kind):
+    from closeknit.data import Examples
+
+    encoder, tokeniser = load_encoder(tiny(kind), max_length=16, dropout=0.3)
+    inputs = tokeniser(Examples(TEXTS)).pad(np.arange(len(TEXTS)))
+    encoder.train()
+    with without_dropout(encoder):
+        first, second = encoder(inputs).hidden, encoder(inputs).hidden
+    assert torch.equal(first, second)
+    if kind == "modernbert":
+        assert {m.attention_dropout for m in encoder.modules() if hasattr(m, "attention_dropout")} == {0.3}
+    assert not torch.equal(encoder(inputs).hidden, first)
 
 
 @pytest.mark.parametrize(

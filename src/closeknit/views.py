@@ -38,15 +38,20 @@ _OUTPUTS = ("attention.output.dense", "attention.dense", "attention.out_lin", "a
 @contextlib.contextmanager
 def without_dropout(encoder: Encoder) -> Iterator[None]:
     """Inside, dropout lets everything through."""
-    dropouts = [module for module in encoder.modules() if isinstance(module, nn.Dropout)]
-    rates = [module.p for module in dropouts]
-    for module in dropouts:
-        module.p = 0.0
+    places = [
+        (module, name, float(getattr(module, name)))
+        for module in encoder.modules()
+        # some architectures keep the rate of their attention as a number
+        for name in (("p",) if isinstance(module, nn.Dropout) else ("attention_dropout",))
+        if isinstance(getattr(module, name, None), float)
+    ]
+    for module, name, _ in places:
+        setattr(module, name, 0.0)
     try:
         yield
     finally:
-        for module, rate in zip(dropouts, rates, strict=True):
-            module.p = rate
+        for module, name, rate in places:
+            setattr(module, name, rate)
 
 
 @contextlib.contextmanager
