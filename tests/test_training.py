@@ -12,7 +12,7 @@ from closeknit.data import from_python
 from closeknit.errors import ConfigError, ModelError, TrainingError
 from closeknit.fitting import Fit, fit_model
 from closeknit.rates import rate_factor
-from closeknit.training import NotFinite, TrainConfig
+from closeknit.training import NotFinite, TrainConfig, train
 from conftest import losses_of as run
 
 
@@ -285,6 +285,8 @@ def test_bf16_trains_on_the_cpu_and_the_objective_answers_in_float32(tiny, small
         ({"epochs": -1}, r"train\.epochs is -1; it must not be negative"),
         ({"lr": -1.0}, r"train\.lr is -1"),
         ({"lr": math.nan}, r"train\.lr is nan"),
+        ({"clip": math.inf}, r"train\.clip is inf; it must be a finite number above 0"),
+        ({"weight_decay": math.nan}, r"train\.weight_decay is nan"),
         ({"warmup": 1.0}, r"train\.warmup is 1"),
         ({"schedule": "cosin"}, "did you mean cosine"),
         ({"precision": "fp61"}, "did you mean fp16"),
@@ -302,6 +304,13 @@ def test_settings_that_do_not_go_together_are_refused(tiny, small):
         Fit(from_python(*small), config(tiny, patience=2))
     with pytest.raises(ConfigError, match="fp16, which a CPU cannot"):
         Fit(from_python(*small), config(tiny, precision="fp16"))
+
+
+@pytest.mark.parametrize("left_open", [{"epochs": 0}, {"lr_scale": 0.0}])
+def test_the_loop_refuses_what_only_a_rule_of_rows_and_classes_settles(tiny, small, left_open):
+    training = Fit(from_python(*small), config(tiny)).training
+    with pytest.raises(ConfigError, match=f"train.{next(iter(left_open))} is 0"):
+        train(training.encoder, training.tasks, TrainConfig(**left_open))
 
 
 def test_lora_fits_and_saves_a_plain_model(tiny, small, tmp_path):

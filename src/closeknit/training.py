@@ -85,7 +85,7 @@ class TrainConfig:
         for name in ("lr", "head_lr", "objective_lr", "clip"):
             value = getattr(self, name)
             if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"train.{name} is {value}; it must be above 0")
+                raise ConfigError(f"train.{name} is {value}; it must be a finite number above 0")
         for name in (
             "epochs",
             "batch_size",
@@ -98,7 +98,7 @@ class TrainConfig:
             "chunk_size",
             "class_names",
         ):
-            if (getattr(self, name) or 0) < 0:
+            if not (getattr(self, name) or 0) >= 0:  # nor NaN
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must not be negative")
         if not (self.lr_scale >= 0 and math.isfinite(self.lr_scale)):
             raise ConfigError(f"train.lr_scale is {self.lr_scale}; it must be 0 or above it")
@@ -160,6 +160,12 @@ class Training:
         combine: Combine | None = None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
+        for name in ("epochs", "lr_scale"):
+            if not getattr(config, name):
+                raise ConfigError(
+                    f"train.{name} is 0, to be settled by the number of rows and classes, which the loop does not know; "
+                    "give a number above 0"
+                )
         self.encoder, self.tasks, self.config = encoder, list(tasks), config
         self.world = world or this_world()
         self.schedule = schedule or together({task.name: task.per_epoch for task in tasks}, config.epochs)
