@@ -579,10 +579,10 @@ def test_embeddings_on_the_command_line(closeknit, tiny, tmp_path):
     )
     assert "mining a hard negative for each of 12 pairs" in mined.stderr
     table = closeknit(
-        "evaluate-embeddings", "e", tiny(), "--suite", "scored.csv", "--retrieval", "pairs.csv", "--plot", "course.png"
+        "evaluate-embeddings", "e", tiny(), "--suite", "scored.csv", "--retrieval", "pairs.csv", "--plot", "new/course.png"
     ).stdout  # fmt: skip
     assert "scored" in table and "mrr" in table.lower()
-    assert (tmp_path / "course.png").stat().st_size > 5000
+    assert (tmp_path / "new" / "course.png").stat().st_size > 5000
     closeknit("embed", "e", "lines.txt", "--out", "v.npy", "--normalize")
     assert np.load(tmp_path / "v.npy").shape == (12, 32)
     scores = json.loads(closeknit("evaluate-embeddings", "e", "--suite", "scored.csv", "--json").stdout)
@@ -681,3 +681,32 @@ def test_a_loaded_sentence_encoder_has_its_options_and_takes_single_texts(tiny, 
     assert np.array_equal(clone(again).fit(TEXTS).encode(TEXTS), made.encode(TEXTS))
     with pytest.raises(DataError, match="the texts are pairs"):
         again.encode(PAIRS)
+def test_what_cannot_be_scored_is_told_before_anything_is(closeknit, tiny, tmp_path):
+    (tmp_path / "pairs.csv").write_text("text,text2,score\nmy card,the card,5\nmy card,my parcel,3\n")
+    wrong = (
+        (("--labelled", "trek"), "did you mean trec?"),
+        (("--retrieval", "asked.csv"), "asked.csv does not exist"),
+        (("--plot", "course.foo"), "let its name end in .png"),
+    )
+    for options, words in wrong:
+        done = closeknit("evaluate-embeddings", tiny(), "--suite", "pairs.csv", *options, code=2)
+        assert words in done.stderr and "scoring" not in done.stderr
+    scored = []
+    with pytest.raises(DataError, match="does not exist; did you mean pairs"):
+        evaluate_suite(scored.append, [tmp_path / "pairs.csv", tmp_path / "pears.csv"])
+    assert not scored
+
+
+def test_answers_are_looked_for_in_the_test_part_and_data_of_one_name_told_apart(closeknit, tiny, tmp_path):
+    for folder, rows in (("a", 2), ("b", 3)):
+        (tmp_path / folder).mkdir()
+        for name, part in (("train", PAIRS[6:]), ("test", PAIRS[:rows]), ("faq", PAIRS[:rows])):
+            lines = "".join(f"{text},{answer}\n" for text, answer in part)
+            (tmp_path / folder / f"{name}.csv").write_text("text,text2\n" + lines)
+    sources = ("a/faq.csv", "b/faq.csv", "b")
+    options = [word for source in sources for word in ("--retrieval", source)]
+    told = closeknit("evaluate-embeddings", tiny(), *options).stdout
+    for row in ("| faq | mrr × 100 | 2 |", "| b/faq.csv | mrr × 100 | 3 |", "| b | mrr × 100 | 3 |"):
+        assert row in told
+
+

@@ -356,7 +356,6 @@ def evaluate_suite(
     for measure in measures:
         if measure not in MEASURES:
             raise ConfigError(f"unknown measure {measure}{did_you_mean(measure, MEASURES)}")
-    scores: list[Score] = []
     absent: list[str] = []
     read: dict[str, str | Path] = {}  # name in the table -> what was read
     for name in _expanded([names] if isinstance(names, str | Path) else names):
@@ -368,10 +367,13 @@ def evaluate_suite(
             continue
         if read.setdefault(pairs.name, name) != name:  # another file of the same name
             pairs = dataclasses.replace(pairs, name=str(name))
-        scores += _measured(encode, pairs, measures)
-    if not scores:
+        sets.append(pairs)
+    if not sets:
+    sets: list[
+        ScoredPairs
+    ] = []  # all are read before the first is scored: what is wrong with one is told at once
         raise DataError("there is nothing to score: " + ("; ".join(absent) or "no data set was named"))
-    return scores
+    return [score for pairs in sets for score in _measured(encode, pairs, measures)]
 
 
 def _expanded(names: Sequence[str | Path]) -> list[str | Path]:

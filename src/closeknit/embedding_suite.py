@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import catalogue
-from .data import split
-from .embedding_scores import Score, as_scores, evaluate_suite, labelled_scores, retrieval
-from .errors import DataError
-from .plots import alignment_uniformity
+from .data import DataSet, Examples, split
+from .embedding_scores import Score, as_scores, evaluate_suite, labelled_scores
+from .embedding_scores import retrieval as retrieval_scores
+from .errors import ConfigError, DataError
+from .plots import alignment_uniformity, pyplot
 from .progress import say
 from .sentence_model import SentenceModel, load_sentence_model
 from .sentences import read_sentences
@@ -27,16 +28,29 @@ def evaluate_models(
     plot: Path | None = None,
 ) -> dict[str, list[Score]]:
     """Model -> its scores on suites of scored pairs, data with classes, and questions with answers."""
+    if plot is not None:  # what cannot be had is told before anything is scored
+        if plot.suffix != ".png":
+            raise ConfigError(f"{plot}: the picture is written as a PNG file; let its name end in .png")
+        pyplot()
+        plot.parent.mkdir(parents=True, exist_ok=True)
+    read: dict[str, str] = {}  # name in the table -> what was read
+
+    def named(name: str, source: str) -> str:
+        return name if read.setdefault(name, source) == source else source  # another one of the same name
+
+    sets = {source: catalogue.load(source) for source in labelled}
+    classes = {named(data.name, source): _halves(data) for source, data in sets.items()}
+    answers = {named(Path(source).stem, source): _answered(source) for source in retrieval}
     found: dict[str, list[Score]] = {}
     courses: dict[str, list[tuple[float, float]]] = {}
     for name in dict.fromkeys(models):
         say(f"scoring {name}")
         model = load_sentence_model(name, pooling=pooling, bare=True)
         scores = evaluate_suite(model.encode, list(suite), measures=MEASURES) if suite else []
-        for source in labelled:
-            scores += _labelled(model, source)
-        for source in retrieval:
-            scores += _retrieval(model, source)
+        for data, (train, test) in classes.items():
+            scores += as_scores(data, labelled_scores(model.encode, train, test))
+        for data, pairs in answers.items():
+            scores += as_scores(data, retrieval_scores(model.encode, pairs))
         found[name] = scores
         courses[name] = _course(model, scores)
     if plot is not None:
@@ -47,22 +61,20 @@ def evaluate_models(
     return found
 
 
-def _labelled(model: SentenceModel, source: str) -> list[Score]:
-    data = catalogue.load(source)
+def _halves(data: DataSet) -> tuple[Examples, Examples]:
+    """The rows to learn classes from, and those to score."""
     train, test = data.training, data.parts.get("test")
     if test is None:
         kept, held_out = split(train.required_labels, 0.2, 2)
         train, test = train.select(kept), train.select(held_out)
-    return as_scores(data.name, labelled_scores(model.encode, train, test))
+    return train, test
 
 
-def _retrieval(model: SentenceModel, source: str) -> list[Score]:
-    rows = read_sentences(source)
+def _answered(source: str) -> list[tuple[str, str]]:
+    rows = read_sentences(source, prefer="test")
     if len(rows.columns) < 2:
         raise DataError(f"{source} holds single texts; retrieval needs columns text and text2")
-    return as_scores(
-        Path(source).stem, retrieval(model.encode, list(zip(rows.columns[0], rows.columns[1], strict=True)))
-    )
+    return list(zip(rows.columns[0], rows.columns[1], strict=True))
 
 
 def _course(model: SentenceModel, scores: Sequence[Score]) -> list[tuple[float, float]]:

@@ -107,15 +107,15 @@ def _groups(columns: Sequence[Sequence[str]], labels: Sequence[object] | None) -
     return np.array([root(row) for row in range(len(parent))], dtype=np.int64)
 
 
-def read_sentences(source: str, *, columns: dict[str, str] | None = None) -> Sentences:
-    """Sentences from a file, a folder of parts (its train or only part), or the texts of a catalogue data set.
+def read_sentences(source: str, *, columns: dict[str, str] | None = None, prefer: str = "train") -> Sentences:
+    """Sentences from a file, a folder of parts (the preferred or only one), or the texts of a catalogue data set.
 
     `columns` names others than the usual columns for text, text2, negative and label. Rows with an empty text are left out.
     """
     asked = columns or {}
     path = Path(source)
     if path.is_dir():
-        path = _part_of(path)
+        path = _part_of(path, prefer)
     elif not path.exists() and source in catalogue.CATALOGUE:
         if asked:
             raise DataError(
@@ -204,10 +204,10 @@ def judged_sentences(source: str, positive: str, negative: str = "") -> Sentence
     return sentences_from(rows, name=source)
 
 
-def _part_of(folder: Path) -> Path:
+def _part_of(folder: Path, prefer: str) -> Path:
     files = {part: folder / f"{part}{suffix}" for part in reversed(PARTS) for suffix in (*SUFFIXES, ".txt")
              if (folder / f"{part}{suffix}").exists()}  # fmt: skip
-    for part in ("train", "all"):
+    for part in (prefer, "all"):
         if part in files:
             return files[part]
     held = sorted(path.name for path in folder.iterdir())
@@ -215,5 +215,5 @@ def _part_of(folder: Path) -> Path:
     if len(only) == 1:
         return folder / only[0]
     raise DataError(
-        f"{folder} has no train or all file; name one of the files in it: {', '.join(held[:8]) or 'it holds nothing'}"
+        f"{folder} has no {prefer} or all file; name one of the files in it: {', '.join(held[:8]) or 'it holds nothing'}"
     )

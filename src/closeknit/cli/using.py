@@ -208,7 +208,10 @@ def evaluate_embeddings(
         typer.Option(help="A data set with classes, for k-NN and a linear probe; repeatable."),
     ] = None,
     retrieval: Annotated[
-        list[str] | None, typer.Option(help="A table of text and text2: is each answer found? Repeatable.")
+        list[str] | None,
+        typer.Option(
+            help="A table of text and text2, or a folder with a test part: is each answer found? Repeatable."
+        ),
     ] = None,
     pooling: Annotated[
         str | None, typer.Option(help="mean, first or own; default the model's own, else mean.")
