@@ -82,11 +82,18 @@ def test_rows_that_share_a_text_or_a_label_are_one_group():
         (["a", "b \ud83d"], "half a character .* in row 2"),
         ([("a", "b"), ("c",)], "row 2 has not 2 texts"),
         ([("a", "b", "c", "d")], "pairs of texts or triplets"),
+        ({"a", "b"}, "is a set; give a list"),
     ],
 )
 def test_rows_that_are_none_are_refused(rows, words):
     with pytest.raises(DataError, match=words):
         sentences_from(rows)
+
+
+@pytest.mark.parametrize("label", [None, "", float("nan")])
+def test_rows_without_a_label_are_not_taken_for_one_class(label):
+    with pytest.raises(DataError, match="2 of 3 rows have no label"):
+        sentences_from(["a", "b", "c"], ["x", label, label])
 
 
 def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
@@ -582,6 +589,16 @@ def test_embeddings_on_the_command_line(closeknit, tiny, tmp_path):
         "evaluate-embeddings", "e", tiny(), "--suite", "scored.csv", "--retrieval", "pairs.csv", "--plot", "new/course.png"
     ).stdout  # fmt: skip
     assert "scored" in table and "mrr" in table.lower()
+    for rows, words in (
+        ([("my card", "the card", "high")], "the score in row 1 is 'high'; it must be a number"),
+        ([("my card", "the card", 5.0), ("my card", 3, 1.0)], "not a string but int in row 2"),
+        ([("my card", "the card")], r"must be a list of \(text, text, score\) rows"),
+        (5, "must be a list"),
+    ):
+        with pytest.raises(DataError, match=words):
+            encoder.fit(TEXTS, validation=rows)
+    with pytest.raises(ConfigError, match="seed is null"):
+        SentenceEncoder(encoder=tiny(), random_state=None).fit(TEXTS)
     assert (tmp_path / "new" / "course.png").stat().st_size > 5000
     closeknit("embed", "e", "lines.txt", "--out", "v.npy", "--normalize")
     assert np.load(tmp_path / "v.npy").shape == (12, 32)

@@ -383,7 +383,7 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
     blank: list[int] = []
     leave_out = "; mend them, or leave them out (on the command line: --set data.empty=drop)"
     for role, values in texts.items():
-        empty = [i for i, value in enumerate(values) if _missing(value)]
+        empty = [i for i, value in enumerate(values) if is_missing(value)]
         wrong = [i for i, value in enumerate(values) if not isinstance(value, str)]
         if options.empty == "drop":
             wrong = sorted({*wrong} - {*empty})
@@ -407,7 +407,7 @@ def build(columns: dict[str, list[Any]], options: Columns, name: str) -> Example
             raise DataError(
                 f"{name}: the label is a {kind} in {_rows(wrong)}; a text has one class, a string or a number"
             )
-        missing = [i for i, value in enumerate(labels) if _missing(value)]
+        missing = [i for i, value in enumerate(labels) if is_missing(value)]
         if missing:
             raise DataError(f"{name}: no label in {_rows(missing)}; give them one, or take these rows out")
         check_whole(labels, name)
@@ -461,7 +461,7 @@ def _score(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _missing(value: object) -> bool:
+def is_missing(value: object) -> bool:
     """Whether a cell is empty: blank, None, or what NumPy and pandas put where nothing is."""
     if value is None or isinstance(value, str):
         return value is None or not value.strip()

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,17 @@ def read_scored_pairs(
             raise DataError(f"{path} is not a folder, so it has no part {part}")
         file, name = path, path.stem
     return _pairs(read_table(file), (first, second, score, group), name, str(file))
+
+
+def pairs_from(rows: Any, *, name: str = "pairs") -> ScoredPairs:
+    """Pairs from a list of (text, text, score) rows."""
+    listed = list(rows) if isinstance(rows, Iterable) else []
+    if not listed or any(
+        isinstance(row, str) or not isinstance(row, Sequence | np.ndarray) or len(row) != 3 for row in listed
+    ):
+        raise DataError(f"{name} must be a list of (text, text, score) rows")
+    first, second, scores = (list(column) for column in zip(*listed, strict=True))
+    return _pairs({"text1": first, "text2": second, "score": scores}, (None,) * 4, name, name)
 
 
 def named_pairs(name: str) -> ScoredPairs:
@@ -358,6 +369,9 @@ def evaluate_suite(
             raise ConfigError(f"unknown measure {measure}{did_you_mean(measure, MEASURES)}")
     absent: list[str] = []
     read: dict[str, str | Path] = {}  # name in the table -> what was read
+    sets: list[
+        ScoredPairs
+    ] = []  # all are read before the first is scored: what is wrong with one is told at once
     for name in _expanded([names] if isinstance(names, str | Path) else names):
         try:
             pairs = named_pairs(name) if isinstance(name, str) else read_scored_pairs(name)
@@ -369,9 +383,6 @@ def evaluate_suite(
             pairs = dataclasses.replace(pairs, name=str(name))
         sets.append(pairs)
     if not sets:
-    sets: list[
-        ScoredPairs
-    ] = []  # all are read before the first is scored: what is wrong with one is told at once
         raise DataError("there is nothing to score: " + ("; ".join(absent) or "no data set was named"))
     return [score for pairs in sets for score in _measured(encode, pairs, measures)]
 

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from .config import RunConfig
 from .data import Examples, from_python, holds_no_rows, single_texts
 from .embedding import EmbeddingFit
-from .embedding_scores import ScoredPairs
+from .embedding_scores import ScoredPairs, pairs_from
 from .errors import ConfigError, DataError
 from .evaluation import Floats, softmax
 from .fitting import Fit
@@ -168,7 +168,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
 
 
 def _given(**settings: Any) -> dict[str, Any]:
-    """The settings that were given; the others come with the objective."""
+    """The settings that were given; the others come with the objective or method."""
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -234,7 +234,9 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best epoch is kept."""
         name = "the training data"
         sentences = sentences_from(_listed(X), None if y is None else _values(y, name), name=name)
-        fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=_scored(validation))
+        if validation is not None and not isinstance(validation, ScoredPairs):
+            validation = pairs_from(validation, name="the validation part")
+        fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=validation)
         for _ in follow(fit, fit.config.method.name, show=self.verbose):
             pass
         self.model_ = fit.model
@@ -242,23 +244,18 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, columns: int) -> EmbeddingConfig:
         method = self.method or ("multiple_negatives" if columns == 2 else "simcse")
-        train = {
-            "epochs": self.epochs,
-            "batch_size": self.batch_size,
-            "lr": self.learning_rate,
-            "seed": self.random_state,
-        }
         tables = {
             "encoder": {
                 "name": self.encoder,
                 "max_length": self.max_length,
                 "pooling": self.pooling,
-                **(self.encoder_options or {}),
+                **_table(encoder_options=self.encoder_options),
             },
-            "method": {"name": method, **(self.method_options or {})},
+            "method": {"name": method, **_table(method_options=self.method_options)},
             "train": {
-                **{key: value for key, value in train.items() if value is not None},
-                **(self.train_options or {}),
+                **_given(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
+                "seed": self.random_state,
+                **_table(train_options=self.train_options),
             },
         }
         return with_recipe(_plain(tables), columns)
@@ -325,21 +322,6 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 def _rest(values: Mapping[str, Any], *named: str) -> dict[str, Any]:
     """The settings of a table that have no argument of their own, but for those that are not set."""
     return {key: value for key, value in values.items() if key not in named and value is not None}
-
-
-def _scored(rows: Any) -> ScoredPairs | None:
-    if rows is None or isinstance(rows, ScoredPairs):
-        return rows
-    listed = list(rows)
-    if not listed or any(isinstance(row, str) or len(row) != 3 for row in listed):
-        raise DataError("the validation part is a list of (text, text, score) rows")
-    return ScoredPairs(
-        [row[0] for row in listed],
-        [row[1] for row in listed],
-        np.array([float(row[2]) for row in listed]),
-        "validation",
-        None,
-    )
 
 
 def _listed(texts: Any) -> Any:

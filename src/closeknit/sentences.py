@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import catalogue
-from .data import PARTS, SUFFIXES, Rows, check_whole, read_table
+from .data import PARTS, SUFFIXES, Rows, check_whole, is_missing, read_table
 from .errors import DataError, did_you_mean
 
 # What columns are called, in the order in which they are looked for.
@@ -52,7 +52,7 @@ def sentences_from(
     rows: Sequence[object], labels: Sequence[object] | None = None, *, name: str = "data"
 ) -> Sentences:
     """Sentences from a list of strings, of (text, text2) pairs, or of (text, text2, negative) triplets."""
-    if isinstance(rows, str | bytes) or rows is None or hasattr(rows, "columns"):
+    if isinstance(rows, str | bytes | set | frozenset | dict) or rows is None or hasattr(rows, "columns"):
         raise DataError(f"{name} is a {type(rows).__name__}; give a list of texts, of pairs or of triplets")
     listed: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else list(rows)
     if not listed:
@@ -82,8 +82,14 @@ def build_sentences(
                 what = "empty" if isinstance(text, str) else f"not a string but {type(text).__name__}"
                 raise DataError(f"{name}: the text in row {row + 1} is {what}; mend it, or leave the row out")
         check_whole(column, name)
-    if labels is not None and len(labels) != len(columns[0]):
-        raise DataError(f"{name} has {len(columns[0])} texts and {len(labels)} labels")
+    if labels is not None:
+        if len(labels) != len(columns[0]):
+            raise DataError(f"{name} has {len(columns[0])} texts and {len(labels)} labels")
+        without = sum(map(is_missing, labels))
+        if without:  # they would be taken for rows of one class
+            raise DataError(
+                f"{name}: {without} of {len(labels)} rows have no label; mend them, or leave them out"
+            )
     return Sentences(tuple(list(column) for column in columns), _groups(columns, labels), name)
 
 
