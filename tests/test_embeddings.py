@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.embedding import EmbeddingFit, fit_embedding, masked_batches
-from closeknit.embedding_scores import ScoredPairs
+from closeknit.embedding import EmbeddingFit, check_data, fit_embedding, masked_batches
+from closeknit.embedding_scores import ScoredPairs, evaluate_suite, sts_scores
 from closeknit.encoder import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.mining import mine_negatives
@@ -474,11 +474,41 @@ def test_what_is_masked_is_what_must_be_told(tiny):
         (TEXTS, {"encoder": {"name": "textcnn"}}, "textcnn has no weights"),
         (TEXTS, {"objective": {}}, r"unknown table \[objective\]"),
         (TEXTS, {"method": {"head": "keep"}, "encoder": {"pooling": "own"}}, "dense layer already"),
+        (TEXTS, {"method": "simcse"}, r"method is not a table; write \[method\]"),
+        (TEXTS, {"train": {"batch_size": 1}}, "at least twice train.accumulate"),
+        (TEXTS, {"train": {"batch_size": 6, "accumulate": 4}}, "at least twice train.accumulate"),
     ],
 )
 def test_what_cannot_be_learnt_is_told(tiny, rows, tables, words):
     with pytest.raises((ConfigError, DataError), match=words):
         EmbeddingFit(sentences_from(rows), config(tiny, len(sentences_from(rows).columns), **tables))
+
+
+@pytest.mark.parametrize(
+    ("rows", "tables", "words"),
+    [
+        (TEXTS, {"method": {"level": "word"}}, "method.level is word, but it says what mirror's texts are"),
+        (PAIRS, {"method": {"mask": 5}}, "method.mask is 5"),
+        (PAIRS, {"method": {"hard_weight": 1.0}}, "method.hard_weight is 1.0"),
+        (TRIPLETS, {"method": {"name": "multiple_negatives", "hard_weight": 1.0}}, "of simcse"),
+        (TEXTS, {"method": {"drophead": 0.3}}, "method.noise=drophead"),
+        (TEXTS, {"method": {"adapt_lr": 1e-3}}, "method.adapt_epochs"),
+        (TEXTS, {"method": {"adapt_share": 0.3}}, "method.adapt_epochs"),
+        (TEXTS, {"train": {"validation": 0.2}}, "validated on scored pairs"),
+        (TEXTS, {"train": {"metric": "accuracy"}}, "Spearman's correlation"),
+    ],
+)
+def test_settings_that_would_do_nothing_are_told(tiny, rows, tables, words):
+    data = sentences_from(rows)
+    with pytest.raises(ConfigError, match=words):
+        EmbeddingFit(data, config(tiny, len(data.columns), **tables))
+
+
+def test_settings_that_are_used_are_taken(tiny):
+    used = {"noise": "drophead", "drophead": 0.3, "adapt_epochs": 1, "adapt_lr": 1e-3, "adapt_share": 0.3}
+    assert EmbeddingFit(sentences_from(TEXTS), config(tiny, method={**used, "mask": 5})).steps == 6
+    EmbeddingFit(sentences_from(TRIPLETS), config(tiny, 3, method={"hard_weight": 1.0}))
+    check_data(sentences_from(PAIRS), MethodConfig(hard_weight=1.0), mine=True)  # negatives are to come
 
 
 def test_settings_follow_method_and_level():
@@ -545,6 +575,16 @@ def test_the_sentence_encoder_is_a_scikit_learn_transformer(tiny, tmp_path):
         TEXTS, validation=[("my card", "the card", 5.0), ("my card", "refund", 1.0), ("late", "parcel", 2.0)]
     )
     assert "before" in encoder.model_.metrics
+    for rows, words in (
+        ([("my card", "the card", "high")], "the score in row 1 is 'high'; it must be a number"),
+        ([("my card", "the card", 5.0), ("my card", 3, 1.0)], "not a string but int in row 2"),
+        ([("my card", "the card")], r"must be a list of \(text, text, score\) rows"),
+        (5, "must be a list"),
+    ):
+        with pytest.raises(DataError, match=words):
+            encoder.fit(TEXTS, validation=rows)
+    with pytest.raises(ConfigError, match="seed is null"):
+        SentenceEncoder(encoder=tiny(), random_state=None).fit(TEXTS)
     from sklearn.exceptions import NotFittedError
 
     with pytest.raises(NotFittedError):
@@ -585,20 +625,18 @@ def test_embeddings_on_the_command_line(closeknit, tiny, tmp_path):
         "embeddings", "pairs.csv", "--out", "p", *fast, "--mine", "--method", "multiple_negatives"
     )
     assert "mining a hard negative for each of 12 pairs" in mined.stderr
+    (tmp_path / "triplets.csv").write_text(
+        "text,text2,negative\n" + "".join(f"{a},{b},{c}\n" for a, b, c in TRIPLETS)
+    )
+    held = closeknit("embeddings", "triplets.csv", "--out", "x", *fast, "--mine", code=2).stderr
+    assert "holds a negative for each pair already" in held
+    (tmp_path / "flat.toml").write_text('method = "simcse"\n')
+    flat = closeknit("embeddings", "pairs.csv", "--out", "x", "--config", "flat.toml", code=2).stderr
+    assert "method is not a table" in flat
     table = closeknit(
         "evaluate-embeddings", "e", tiny(), "--suite", "scored.csv", "--retrieval", "pairs.csv", "--plot", "new/course.png"
     ).stdout  # fmt: skip
     assert "scored" in table and "mrr" in table.lower()
-    for rows, words in (
-        ([("my card", "the card", "high")], "the score in row 1 is 'high'; it must be a number"),
-        ([("my card", "the card", 5.0), ("my card", 3, 1.0)], "not a string but int in row 2"),
-        ([("my card", "the card")], r"must be a list of \(text, text, score\) rows"),
-        (5, "must be a list"),
-    ):
-        with pytest.raises(DataError, match=words):
-            encoder.fit(TEXTS, validation=rows)
-    with pytest.raises(ConfigError, match="seed is null"):
-        SentenceEncoder(encoder=tiny(), random_state=None).fit(TEXTS)
     assert (tmp_path / "new" / "course.png").stat().st_size > 5000
     closeknit("embed", "e", "lines.txt", "--out", "v.npy", "--normalize")
     assert np.load(tmp_path / "v.npy").shape == (12, 32)
@@ -649,16 +687,25 @@ def test_trained_sentence_encoders_are_known_by_name_or_files(tiny, tmp_path):
     assert is_sentence_encoder(str(tmp_path / "e"))
 
 
-def test_what_makes_an_encoder_worse_is_not_kept(tiny):
+@pytest.mark.parametrize(("rows", "pooling"), [(TEXTS, "mean"), (TRIPLETS, "first")])
+def test_what_makes_an_encoder_worse_is_not_kept(tiny, rows, pooling):
     said = []
-    settings = config(tiny, train={"epochs": 2, "lr": 1.0})  # throws everything about
+    data = sentences_from(rows)
+    settings = config(
+        tiny,
+        len(data.columns),
+        encoder={"pooling": pooling},
+        train={"epochs": 2, "lr": 1.0},  # throws everything about
+    )
     pairs = ScoredPairs(TEXTS[:6], TEXTS[1:7], np.arange(6.0), "scored")
-    fit = EmbeddingFit(sentences_from(TEXTS), settings, validation=pairs, tell=said.append)
+    fit = EmbeddingFit(data, settings, validation=pairs, tell=said.append)
     before = fit.model.encode(TEXTS)
+    plain = sts_scores(load_sentence_model(tiny(), pooling=pooling).encode, pairs)["spearman"]
     fit.loop.evaluate = lambda: {"spearman": -1.0, "alignment": 0.0, "uniformity": 0.0, "anisotropy": 0.0}
     for _ in fit:
         pass
-    assert np.array_equal(fit.model.encode(TEXTS), before)
+    assert np.array_equal(fit.model.encode(TEXTS), before)  # without a dense layer that nothing has trained
+    assert fit.model.metrics["before"]["spearman"] == pytest.approx(plain)
     assert said and "kept as it was" in said[-1]
 
 
@@ -685,19 +732,6 @@ def test_files_of_one_name_are_told_apart(closeknit, tiny, tmp_path):
     assert "| pairs |" in told and "| b/pairs.csv |" in told
 
 
-def test_a_loaded_sentence_encoder_has_its_options_and_takes_single_texts(tiny, tmp_path):
-    from sklearn.base import clone
-
-    from closeknit import SentenceEncoder
-
-    options = {"epochs": 1, "batch_size": 6, "max_length": 16, "method_options": {"temperature": 0.2}}
-    made = SentenceEncoder("simcse", tiny(), train_options={"warmup": 0.3}, **options).fit(TEXTS)
-    made.save(tmp_path / "m")
-    again = SentenceEncoder.load(tmp_path / "m")
-    assert again.method_options["temperature"] == 0.2 and again.train_options["warmup"] == 0.3
-    assert np.array_equal(clone(again).fit(TEXTS).encode(TEXTS), made.encode(TEXTS))
-    with pytest.raises(DataError, match="the texts are pairs"):
-        again.encode(PAIRS)
 def test_what_cannot_be_scored_is_told_before_anything_is(closeknit, tiny, tmp_path):
     (tmp_path / "pairs.csv").write_text("text,text2,score\nmy card,the card,5\nmy card,my parcel,3\n")
     wrong = (
@@ -727,3 +761,16 @@ def test_answers_are_looked_for_in_the_test_part_and_data_of_one_name_told_apart
         assert row in told
 
 
+def test_a_loaded_sentence_encoder_has_its_options_and_takes_single_texts(tiny, tmp_path):
+    from sklearn.base import clone
+
+    from closeknit import SentenceEncoder
+
+    options = {"epochs": 1, "batch_size": 6, "max_length": 16, "method_options": {"temperature": 0.2}}
+    made = SentenceEncoder("simcse", tiny(), train_options={"warmup": 0.3}, **options).fit(TEXTS)
+    made.save(tmp_path / "m")
+    again = SentenceEncoder.load(tmp_path / "m")
+    assert again.method_options["temperature"] == 0.2 and again.train_options["warmup"] == 0.3
+    assert np.array_equal(clone(again).fit(TEXTS).encode(TEXTS), made.encode(TEXTS))
+    with pytest.raises(DataError, match="the texts are pairs"):
+        again.encode(PAIRS)

@@ -29,7 +29,7 @@ from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
 from .sentences import Sentences
 from .tasks import Batch, Shelved, Step, Task, dealt
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
-from .training import train
+from .training import TrainConfig, train
 from .views import drophead, mask_spans, without_dropout
 
 _ENCODER, _HEAD, _MASKING = 2, 3, 5  # tell apart the random numbers made of one seed for different ends
@@ -60,6 +60,19 @@ class EmbeddingFit:
         check_data(sentences, method)
         if validation is None and options.patience:
             raise ConfigError("train.patience needs scored pairs to validate on")
+        if options.validation:
+            raise ConfigError(
+                "train.validation holds out rows with labels; an embedding is validated on scored pairs (--validation)"
+            )
+        if options.metric != TrainConfig.metric:
+            raise ConfigError(
+                "train.metric is for classes; the best embedding is chosen by Spearman's correlation"
+            )
+        if options.batch_size // options.accumulate < 2:
+            raise ConfigError(
+                f"batches of {options.batch_size} in {options.accumulate} parts have one row each, with none to tell it "
+                "from; let train.batch_size be at least twice train.accumulate"
+            )
         with seeded(self.world, options.seed, _ENCODER):
             encoder, tokeniser = config.encoder.load()
         self.model = SentenceModel(encoder, tokeniser, config)
@@ -197,46 +210,54 @@ class EmbeddingFit:
             if loop.training.number:
                 loop.save_state()
 
-    def _encode(self, texts: list[str]) -> Any:
-        model = self.model
-        if self.use == "keep":
-            dense = self.heads["projected"]
-            assert isinstance(dense, Dense)
-            model = dataclasses.replace(model, dense=dense)
-        return model.encode(texts)
+    @property
+    def _kept(self) -> Dense | None:
+        """The layer that becomes part of the vectors, where one does."""
+        dense = self.heads["projected"] if self.use == "keep" else None
+        assert dense is None or isinstance(dense, Dense)
+        return dense
 
     def _evaluate(self) -> dict[str, float]:
+        return self._scores(dataclasses.replace(self.model, dense=self._kept))
+
+    def _scores(self, model: SentenceModel) -> dict[str, float]:
         assert self.validation is not None
-        scores = {"spearman": sts_scores(self._encode, self.validation)["spearman"]}
-        geometry = geometry_scores(self._encode, self.validation, self.validation.texts)
+        scores = {"spearman": sts_scores(model.encode, self.validation)["spearman"]}
+        geometry = geometry_scores(model.encode, self.validation, self.validation.texts)
         return scores | {name: geometry[name] for name in ("alignment", "uniformity", "anisotropy")}
 
     def _note_start(self) -> None:
         """Where the encoder stands before training: the first point of its path, and what it must become better than."""
         if self.validation is None:
             return
-        self.model.metrics["before"] = before = self._evaluate()
+        self.model.metrics["before"] = before = self._scores(self.model)
         self.loop.keep(before["spearman"])
 
     def _finish(self) -> None:
-        if self.use == "keep":
-            dense = self.heads["projected"]
-            assert isinstance(dense, Dense)
-            self.model.dense = dense
+        self.model.dense = self._kept
         self.model.metrics["history"] = self.loop.history
         self.model.metrics["rows"] = len(self.sentences)
         if self.validation is not None:
             start = self.model.metrics["before"]
             best = max([start, *self.loop.history], key=lambda record: record["spearman"])
             self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
-            if best is start and self.world.main:
-                self.tell("no evaluation was better than the encoder as it was before: it is kept as it was")
+            if best is start:
+                self.model.dense = None  # a layer that was never trained is no part of the encoder as it was
+                if self.world.main:
+                    self.tell(
+                        "no evaluation was better than the encoder as it was before: it is kept as it was"
+                    )
         self.model.encoder.eval()
 
 
-def check_data(sentences: Sentences, method: MethodConfig) -> None:
-    """Refuse data that a method cannot learn from."""
+def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False) -> None:
+    """Refuse data that a method cannot learn from, and settings that would do nothing; with `mine` negatives are to come."""
     columns = len(sentences.columns)
+    if mine and columns != 2:
+        held = "single texts" if columns == 1 else "a negative for each pair already"
+        raise DataError(
+            f"{sentences.name} holds {held}; --mine finds negatives for pairs: columns text and text2"
+        )
     if method.name == "multiple_negatives" and columns == 1:
         raise DataError(
             f"{sentences.name} holds single texts; multiple_negatives needs pairs: columns text and text2"
@@ -247,6 +268,18 @@ def check_data(sentences: Sentences, method: MethodConfig) -> None:
         )
     if method.noise == "none" and columns > 1:
         raise ConfigError("method.noise=none is for single texts: pairs differ by themselves")
+    usual, negatives = MethodConfig(), mine or columns == 3
+    for setting, used, purpose in (
+        ("level", method.name == "mirror", "says what mirror's texts are"),
+        ("mask", columns == 1, "masks a view of a single text, not pairs"),
+        ("hard_weight", method.name == "simcse" and negatives, "weighs the hard negatives of simcse"),
+        ("drophead", method.noise == "drophead", "is for method.noise=drophead"),
+        ("adapt_lr", method.adapt_epochs, "is for method.adapt_epochs"),
+        ("adapt_share", method.adapt_epochs, "is for method.adapt_epochs"),
+    ):
+        value = getattr(method, setting)
+        if not used and value not in (getattr(usual, setting), 0):
+            raise ConfigError(f"method.{setting} is {value}, but it {purpose}; here it would do nothing")
     if len(np.unique(sentences.groups)) < 2:
         raise DataError(
             f"{sentences.name}: all rows share a text or a label, directly or through others; there is nothing to tell apart"

@@ -18,7 +18,7 @@ from .config import RunConfig, differences
 from .data import DataSet, Examples, Fingerprint, split, spoken
 from .embedding import EmbeddingFit, check_data
 from .embedding_scores import ScoredPairs
-from .errors import ConfigError, DataError, ModelError, Stopped
+from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
 from .mining import mine_negatives
 from .model import ALONE, IDENTITY, KINDS, LOCK, MAIN, METRICS, STATES, is_ours, read_facts
@@ -109,17 +109,13 @@ def embed_in_folder(
     anything.
     """
     world = _begin(out, resume, overwrite)
-    check_data(sentences, config.method)
+    check_data(sentences, config.method, mine=mine)
     if world.main and is_sentence_encoder(config.encoder.name):
         say(
             f"{config.encoder.name or 'the bundled encoder'} is a trained sentence encoder already: a little more text can make "
             "it worse. Validate on scored pairs (--validation), and compare with `closeknit evaluate-embeddings`"
         )
     if mine:
-        if len(sentences.columns) < 2:
-            raise DataError(
-                f"{sentences.name} holds single texts; --mine finds negatives for pairs: columns text and text2"
-            )
         if world.main:
             say(f"mining a hard negative for each of {len(sentences):,} pairs")
         settings = config.encoder

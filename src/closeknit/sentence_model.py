@@ -126,20 +126,28 @@ class EmbeddingConfig:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         import dataclasses
 
-        return {table: dataclasses.asdict(getattr(self, table)) for table in ("encoder", "method", "train")}
+        return {table: dataclasses.asdict(getattr(self, table)) for table in _TABLES}
 
     @staticmethod
     def from_dict(tables: Mapping[str, Mapping[str, Any]]) -> EmbeddingConfig:
-        known: dict[str, Any] = {"encoder": EncoderConfig, "method": MethodConfig, "train": TrainConfig}
-        for table in tables:
-            if table not in known:
-                raise ConfigError(f"unknown table [{table}]{did_you_mean(table, known)}")
+        _check_tables(tables)
         defaults: dict[str, dict[str, Any]] = {"encoder": {"pooling": "mean"}, "train": {"epochs": 1}}
         made = {
             table: build_table(kind, table, {**defaults.get(table, {}), **tables.get(table, {})})
-            for table, kind in known.items()
+            for table, kind in _TABLES.items()
         }
         return EmbeddingConfig(**made)
+
+
+_TABLES: dict[str, Any] = {"encoder": EncoderConfig, "method": MethodConfig, "train": TrainConfig}
+
+
+def _check_tables(tables: Mapping[str, object]) -> None:
+    for table, values in tables.items():
+        if table not in _TABLES:
+            raise ConfigError(f"unknown table [{table}]{did_you_mean(table, _TABLES)}")
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{table} is not a table; write [{table}] and its settings below")
 
 
 # What a method starts from where nothing is said: by method, and for simcse by whether there are pairs.
@@ -153,6 +161,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 
 def with_recipe(tables: Mapping[str, Mapping[str, Any]], columns: int) -> EmbeddingConfig:
     """The configuration of these tables, with the method's recipe where they say nothing."""
+    _check_tables(tables)
     name = str(tables.get("method", {}).get("name", "simcse"))
     recipe = RECIPES.get(f"{name}, pairs" if columns > 1 and name == "simcse" else name, {})
     return EmbeddingConfig.from_dict({**tables, "train": {**recipe, **tables.get("train", {})}})

@@ -114,7 +114,7 @@ def embeddings(
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Texts that meet, each the others' negatives; default by method, 64 to 200."),
+        typer.Option(help="Texts that meet, each the others' negatives; default by method, 64 to 512."),
     ] = None,
     chunk_size: Annotated[
         int | None, typer.Option(help="Rows in memory at once; the batch and its gradients stay whole.")
@@ -182,8 +182,8 @@ def embeddings(
     }
     changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
     tables = read_tables(read_toml(config) if config else {}, [*changes, *(set_ or [])])
-    if len(found.columns) == 2:
-        tables.setdefault("method", {}).setdefault("name", "multiple_negatives")
+    if len(found.columns) == 2 and isinstance(tables.setdefault("method", {}), dict):
+        tables["method"].setdefault("name", "multiple_negatives")
     run = with_recipe(tables, len(found.columns) + (mine and paired))
     pairs = read_scored_pairs(validation, prefer="validation") if validation else None
     with stoppable("stopped before the first step"):
