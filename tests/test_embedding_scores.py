@@ -128,6 +128,10 @@ def test_a_folder_gives_its_test_part_or_the_one_that_is_asked_for(tmp_path):
     assert (train.first, train.name) == (["t"], "mine train")
     write_pairs(tmp_path / "only" / "validation.csv", [("v", "x", 1)])
     assert read_scored_pairs(tmp_path / "only").first == ["v"]
+    write_pairs(tmp_path / "held" / "test.csv", [("h", "x", 1)])
+    assert read_scored_pairs(tmp_path / "held").first == ["h"]
+    with pytest.raises(DataError, match="the part test, but no validation; name the file"):
+        read_scored_pairs(tmp_path / "held", prefer="validation")  # nothing is chosen by a test part unasked
 
 
 def test_what_is_wrong_with_a_file_is_said(tmp_path):

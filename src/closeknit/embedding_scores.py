@@ -99,7 +99,8 @@ def read_scored_pairs(
     """Pairs from a CSV, TSV, JSONL or Parquet file, or from one part of a folder of such files.
 
     Unless columns are named, they are text1, text or sentence1; text2 or sentence2; score; and, where
-    there is one, subset, group or genre. A folder gives the part that is preferred, `all`, or its only one.
+    there is one, subset, group or genre. A folder gives the part that is preferred, `all`, or its only one, but
+    never a test part where another is preferred.
     """
     path = Path(path)
     if path.is_dir():
@@ -154,10 +155,9 @@ def _part_of(folder: Path, part: str | None, prefer: str) -> tuple[Path, str]:
             held = ", ".join(sorted(p.name for p in folder.iterdir())[:8])
             raise DataError(f"{folder} has no data files: expected {expected}; it holds {held or 'nothing'}")
         part = next((name for name in (prefer, "all") if name in found), None)
-        if part is None and len(found) > 1:
-            raise DataError(
-                f"{folder} has the parts {', '.join(found)}, but no {prefer}; say which part to read"
-            )
+        if part is None and (len(found) > 1 or "test" in found):  # a test part is never taken for another
+            held = f"the part{'s' * (len(found) > 1)} {', '.join(found)}"
+            raise DataError(f"{folder} has {held}, but no {prefer}; name the file that is meant")
         part = part or next(iter(found))
     if part not in found:
         raise DataError(f"{folder} has no part {part}; it has {', '.join(found) or 'none'}")

@@ -32,7 +32,8 @@ _JUDGED = {"0", "1", "yes", "no", "true", "false", "entailment", "neutral", "con
 class Sentences:
     """B texts in one to three columns: the text; what belongs to it; what does not, but could be taken for it.
 
-    Rows of one group are never negatives of each other: rows of a label, or, where there are none, rows that share a text.
+    Rows of one group are never negatives of each other: rows of a label, or, where there are none, rows that share a text of
+    the first two columns.
     """
 
     columns: tuple[list[str], ...]
