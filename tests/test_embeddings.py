@@ -113,6 +113,13 @@ def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
     (tmp_path / "n.csv").write_text("text,negative\na,b\n")
     with pytest.raises(DataError, match="no column text2"):
         read_sentences(str(tmp_path / "n.csv"))
+    with pytest.raises(DataError, match="no column text but the one named for something else"):
+        read_sentences(str(tmp_path / "lines.txt"), columns={"label": "text"})
+    (tmp_path / "held").mkdir()
+    (tmp_path / "held" / "test.csv").write_text("text,text2\na,b\n")
+    assert len(read_sentences(str(tmp_path / "held"), prefer="test")) == 1
+    with pytest.raises(DataError, match="no train or all file"):
+        read_sentences(str(tmp_path / "held"))  # nothing is learnt from a test part unasked
     with pytest.raises(DataError, match="neither a file"):
         read_sentences("nothere")
     assert len(read_sentences("messages")) > 100

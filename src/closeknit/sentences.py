@@ -146,8 +146,9 @@ def read_sentences(source: str, *, columns: dict[str, str] | None = None, prefer
             if known is not None:
                 found[role] = table[known]
     if "text" not in found:
+        other = " but the one named for something else" if {*NAMES["text"]} & {*asked.values()} else ""
         raise DataError(
-            f"{path} has no column text; it has {', '.join(table)}; name yours with --text COLUMN"
+            f"{path} has no column text{other}; it has {', '.join(table)}; name yours with --text COLUMN"
         )
     if "negative" in found and "text2" not in found:
         raise DataError(
@@ -219,7 +220,7 @@ def _part_of(folder: Path, prefer: str) -> Path:
             return files[part]
     held = sorted(path.name for path in folder.iterdir())
     only = [name for name in held if Path(name).suffix in SUFFIXES]
-    if len(only) == 1:
+    if len(only) == 1 and Path(only[0]).stem != "test":  # nothing is learnt from a test part unasked
         return folder / only[0]
     raise DataError(
         f"{folder} has no {prefer} or all file; name one of the files in it: {', '.join(held[:8]) or 'it holds nothing'}"
