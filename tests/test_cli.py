@@ -36,6 +36,7 @@ def test_training_tells_its_scores_on_stdout_and_its_progress_on_stderr(workshop
     assert out.startswith("test: accuracy")
     assert "model: model" in out
     assert "held out to score" in err
+    assert "of the 7 test rows are among the training rows too, word for word" in err
     assert "loss" in err
     assert "loss" not in out
 
@@ -322,6 +323,9 @@ def test_the_demo_runs_to_its_end_and_goes_on_where_it_stopped(closeknit, tmp_pa
     assert (tmp_path / "demo" / "comparison" / "report.html").stat().st_size > 20_000
     lines = (tmp_path / "demo" / "comparison" / "results.jsonl").read_text().splitlines()
     assert len(lines) == 4
+    other = ("demo", "--out", "demo", "--encoder", tiny("roberta"), "--folds", "2")
+    assert "discard them with --overwrite" in closeknit(*other, code=2).stderr
+    assert "--overwrite" in closeknit("demo", "--help").stdout
     again = closeknit("demo", "--out", "demo", "--encoder", tiny(), "--folds", "2")
     assert again.stdout == done.stdout
     assert (tmp_path / "demo" / "comparison" / "results.jsonl").read_text().splitlines() == lines

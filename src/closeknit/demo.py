@@ -43,7 +43,7 @@ class Demo:
     report: Path
 
 
-def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
+def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None, overwrite: bool = False) -> Demo:
     """Compare on folds of the training part, then train on all of it and score on the test part."""
     data = catalogue.load("messages")
     training, test = data.parts["train"], data.parts["test"]
@@ -61,7 +61,7 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None) -> Demo:
         f"1. {len(training)} messages in {len(training.classes)} easily confused classes, {folds} folds, two objectives"
     )
     study = Study((Source("messages"),), configs, sizes=(0,), folds=folds, seeds=(2,))
-    rows = run_study(study, out / "comparison", command="closeknit demo")
+    rows = run_study(study, out / "comparison", command="closeknit demo", overwrite=overwrite)
     lines = report.summarise(rows, OBJECTIVES[0])
     table, words = report.markdown_table(lines), report.in_words(lines[1], OBJECTIVES[0])
     page = write_report(out / "comparison")

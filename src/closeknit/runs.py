@@ -52,6 +52,14 @@ def parts_of(data: DataSet, config: RunConfig, *, tell: bool = True) -> Parts:
                 "the model (data.test=0 trains on all)"
             )
         training, test = training.select(kept), training.select(held_out)
+    if tell and test is not None:
+        known = set(zip(training.texts, training.pairs or training.texts, strict=True))
+        seen = sum(text in known for text in zip(test.texts, test.pairs or test.texts, strict=True))
+        if seen:
+            say(
+                f"{seen} of the {len(test)} test rows are among the training rows too, word for word: "
+                "the score will be better than on new texts"
+            )
     return Parts(training, validation, test)
 
 

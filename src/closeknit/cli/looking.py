@@ -57,6 +57,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where results, picture and model go.")] = Path("demo"),
     encoder: Annotated[str | None, typer.Option(help="Another encoder than the bundled one.")] = None,
     folds: Annotated[int, typer.Option(help="Folds to compare on.", min=2, max=10)] = 3,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Discard the runs that are in --out already.")
+    ] = False,
 ) -> None:
     """Fine-tune with cross-entropy and with TripleEntropy on the bundled messages, and compare them.
 
@@ -65,7 +68,7 @@ def demo(
     from ..demo import run_demo
 
     with stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):
-        found = run_demo(out, folds=folds, encoder=encoder)
+        found = run_demo(out, folds=folds, encoder=encoder, overwrite=overwrite)
     print(f"\n{found.table}\n\n{found.words}")
     print(
         f"\nOn {found.test_rows} messages it never saw, the saved model is right in {100 * found.test_accuracy:.1f} %:"
