@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
+
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.fitting import Fit
+from closeknit.processes import World, return_memory
 
 SCRIPT = """
 import json, sys
@@ -164,3 +171,28 @@ def test_gradient_surgery_of_two_processes_is_that_of_one(tiny, small, tmp_path)
     end_one, end_two = (load_file(tmp_path / f"out{n}.json.safetensors") for n in (1, 2))
     for key, value in end_one.items():
         assert torch.allclose(value, end_two[key], atol=2e-4), key
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to return memory")
+def test_freed_memory_goes_back_to_the_system():
+    def resident() -> int:  # MiB
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+    pieces = [bytearray(b"x" * 2**16) for _ in range(4000)]  # 250 MiB
+    kept = pieces[::50]  # what lives longer stands between what is freed
+    del pieces
+    before = resident()
+    return_memory()
+    assert before - resident() > 150
+    assert len(kept) == 80
+
+
+def test_a_training_on_a_cpu_begins_by_returning_memory(tiny, small, monkeypatch):
+    asked: list[bool] = []
+    monkeypatch.setattr("closeknit.training.return_memory", lambda: asked.append(True))
+    Fit(
+        from_python(*small),
+        RunConfig.from_dict({"encoder": {"name": tiny(), "max_length": 16}}),
+        world=World(torch.device("cpu")),
+    )
+    assert asked == [True]

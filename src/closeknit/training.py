@@ -20,7 +20,7 @@ from .graphs import Graphs, Numbers, why_not
 from .heads import read_views
 from .lean import Lean
 from .objectives.joint import View
-from .processes import World, average, average_gradients, gather, mix, seeded, this_world
+from .processes import World, average, average_gradients, gather, mix, return_memory, seeded, this_world
 from .rates import Cues, parameter_groups, rate_factor
 from .schedules import Schedule, together
 from .stepping import FusedAdamW
@@ -177,6 +177,8 @@ class Training:
         for task in self.tasks:
             self.learners[f"{task.name}_heads"] = task.heads
             self.learners[f"{task.name}_objective"] = task.objective
+        if self.world.device.type == "cpu":
+            return_memory()  # of trainings before this one
         self.learners.to(self.world.device).train()
         self.groups = parameter_groups(encoder, self.tasks, config)
         self.parameters = [p for group in self.groups for p in group["params"]]
