@@ -502,7 +502,7 @@ def test_what_cannot_be_learnt_is_told(tiny, rows, tables, words):
         (TEXTS, {"method": {"adapt_lr": 1e-3}}, "method.adapt_epochs"),
         (TEXTS, {"method": {"adapt_share": 0.3}}, "method.adapt_epochs"),
         (TEXTS, {"train": {"validation": 0.2}}, "validated on scored pairs"),
-        (TEXTS, {"train": {"metric": "accuracy"}}, "Spearman's correlation"),
+        (TEXTS, {"train": {"metric": "accuracy"}}, "train.metric is for one task with classes"),
     ],
 )
 def test_settings_that_would_do_nothing_are_told(tiny, rows, tables, words):

@@ -84,7 +84,7 @@ def launch(tmp_path, processes: int, settings, small, code: str = SCRIPT):
         tmp_path / f"job{processes}.json",
         tmp_path / f"out{processes}.json",
     )
-    script.write_text(code)
+    script.write_text(code + "\nfrom closeknit.processes import leave\nleave(fit.world)\n")
     job.write_text(json.dumps([settings, *small, str(out)]))
     arguments = [
         sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes),

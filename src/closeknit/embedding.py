@@ -29,7 +29,7 @@ from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
 from .sentences import Sentences
 from .tasks import Batch, Shelved, Step, Task, dealt
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
-from .training import TrainConfig, train
+from .training import train
 from .views import drophead, mask_spans, without_dropout
 
 _ENCODER, _HEAD, _MASKING = 2, 3, 5  # tell apart the random numbers made of one seed for different ends
@@ -63,10 +63,6 @@ class EmbeddingFit:
         if options.validation:
             raise ConfigError(
                 "train.validation holds out rows with labels; an embedding is validated on scored pairs (--validation)"
-            )
-        if options.metric != TrainConfig.metric:
-            raise ConfigError(
-                "train.metric is for classes; the best embedding is chosen by Spearman's correlation"
             )
         if options.batch_size // options.accumulate < 2:
             raise ConfigError(
