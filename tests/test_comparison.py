@@ -605,3 +605,16 @@ def trials_of(out):
     return sorted(
         json.dumps({k: v for k, v in t.items() if k != "seconds"}) for t in read_lines(out / "trials.jsonl")
     )
+
+
+def test_threads_are_shared_out_and_never_more_than_asked_for(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)), raising=False)
+    for asked, shares in (
+        ("", [8, 8, 4, 1]),
+        ("3", [3, 3, 3, 1]),
+        ("1", [1, 1, 1, 1]),
+        ("0", [1, 1, 1, 1]),
+        ("4,2", [8, 8, 4, 1]),
+    ):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert [runners.threads_each(workers) for workers in (0, 1, 2, 20)] == shares

@@ -23,7 +23,7 @@ from .model import versions
 from .plans import Cell, Loaded, Plan, Planner, cells_of
 from .progress import Board, say
 from .protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results
-from .runners import Cluster, Here, Runner, Workers, cores
+from .runners import Cluster, Here, Runner, Workers, threads_each
 from .study import Study
 
 STUDY, RESULTS, TRIALS, DETAILS = "study.json", "results.jsonl", "trials.jsonl", "details"
@@ -34,7 +34,8 @@ TABLE_CSV, TABLE_MD, REPORT = "table.csv", "table.md", "report.html"
 class Place:
     """Where runs are done: here, by `workers` processes, or on the Ray cluster at `ray`.
 
-    `threads` a run; 0 shares the cores among the workers (one run at a time has them all, a run on a cluster one).
+    `threads` a run; 0 shares the cores among the workers (one run at a time has them all, a run on a cluster one), and
+    heeds OMP_NUM_THREADS.
     """
 
     workers: int = 0
@@ -53,7 +54,7 @@ class Place:
     def runner(self, texts: Mapping[str, Examples]) -> Runner:
         if self.ray:
             return Cluster(texts, self.ray, self.threads or 1, self.gpus)
-        threads = self.threads or max(1, cores() // max(1, self.workers))
+        threads = self.threads or threads_each(self.workers)
         if self.workers:
             return Workers(texts, self.workers, threads)
         return Here(texts, threads)

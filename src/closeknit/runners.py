@@ -39,9 +39,11 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-def cores() -> int:
-    """The processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+def threads_each(workers: int) -> int:
+    """The threads of each of so many processes: its share of the processors, or fewer where OMP_NUM_THREADS says so."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(cores // max(1, workers), int(asked) if asked.isdecimal() else cores))
 
 
 # ---------------------------------------------------------------- doing a job
