@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from closeknit.config import RunConfig, differences, read_config
 from closeknit.errors import ConfigError, DataError
-from closeknit.training import TrainConfig
+from closeknit.train_config import TrainConfig
 
 
 def test_a_file_then_changes(tmp_path):
@@ -146,7 +146,7 @@ def test_open_epochs_at_the_sizes_that_were_measured():
 
 
 def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(monkeypatch):
-    from closeknit import training
+    from closeknit import train_config
     from closeknit.protocol import Job
 
     def keys() -> list[str]:
@@ -155,7 +155,7 @@ def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(mon
         return [Job.key_of(RunConfig.from_dict(tables), 6, "texts", *rows) for tables in (plain, auto)]
 
     plain, auto = keys()
-    monkeypatch.setattr(training, "EPOCHS_OF_1000", 9)
+    monkeypatch.setattr(train_config, "EPOCHS_OF_1000", 9)
     assert keys()[0] == plain and keys()[1] != auto
 
 

@@ -25,7 +25,8 @@ from closeknit.processes import World
 from closeknit.samplers import batches_per_epoch, length_grouped
 from closeknit.surgery import Apart, cosines, pcgrad
 from closeknit.tasks import Shelved, Task, labels_of
-from closeknit.training import NotFinite, TrainConfig, Training
+from closeknit.train_config import TrainConfig
+from closeknit.training import NotFinite, Training
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -12,7 +12,8 @@ from closeknit.data import from_python
 from closeknit.errors import ConfigError, ModelError, TrainingError
 from closeknit.fitting import Fit, fit_model
 from closeknit.rates import rate_factor
-from closeknit.training import NotFinite, TrainConfig, train
+from closeknit.train_config import TrainConfig
+from closeknit.training import NotFinite, train
 from conftest import losses_of as run
 
 

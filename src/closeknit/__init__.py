@@ -27,7 +27,7 @@ _WHERE = {
     "Study": "study",
     "Task": "tasks",
     "TextClassifier": "estimators",
-    "TrainConfig": "training",
+    "TrainConfig": "train_config",
     "TrainingError": "errors",
     "load": "catalogue",
     "load_encoder": "encoder",
@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from .objectives import OBJECTIVES
     from .study import Source, Study, read_study
     from .tasks import Step, Task
-    from .training import TrainConfig, train
+    from .train_config import TrainConfig
+    from .training import train
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from .encoder import Encoder, load_encoder
 from .errors import ConfigError, did_you_mean
 from .objectives import RECIPES, objective_options
 from .tokens import Tokeniser
-from .training import TrainConfig
+from .train_config import TrainConfig
 
 DEFAULT_OBJECTIVE = "auto"  # of a run file or a command that names none
 

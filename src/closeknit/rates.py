@@ -13,7 +13,7 @@ from .encoder import Encoder
 from .tasks import Task
 
 if TYPE_CHECKING:
-    from .training import TrainConfig
+    from .train_config import TrainConfig
 
 
 def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ from .model import (
 )
 from .progress import progress_bar
 from .tokens import PretrainedTokeniser, Tokeniser
-from .training import TrainConfig
+from .train_config import TrainConfig
 
 METHODS = ("simcse", "mirror", "multiple_negatives")
 LEVELS = ("sentence", "phrase", "word")

@@ -16,7 +16,7 @@ from ..config import EncoderConfig, ObjectiveConfig, build_table, read_tables, r
 from ..data import Columns, holds_data
 from ..errors import ConfigError, DataError, did_you_mean
 from ..schedules import ScheduleConfig
-from ..training import TrainConfig
+from ..train_config import TrainConfig
 from .heads import HEADS
 
 KINDS = ("classify", "pair_classify", "pair_score")
