@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
     ["errors", "geometry", "metrics", "kernels", "charts"],
-    ["centers", "search", "analysis", "halves", "stepping"],
+    ["centers", "search", "analysis", "halves", "stepping", "train_config"],
     ["blocks"],
     ["plain"],
     ["objectives", "data", "report", "mistakes"],
