@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .config import RunConfig
-from .data import Examples, from_python, holds_no_rows, single_texts
+from .data import Examples, from_python, holds_no_rows, is_missing, single_texts
 from .embedding import EmbeddingFit
 from .embedding_scores import ScoredPairs, pairs_from
 from .errors import ConfigError, DataError
@@ -352,12 +352,7 @@ def _values(y: Any, name: str) -> list[Any]:
     if holds_no_rows(y):
         raise DataError(f"{name}: the labels are a {type(y).__name__}; give a list, or one column of a table")
     values = [value.item() if isinstance(value, np.generic) else value for value in y]
-    if any(
-        value is None
-        or type(value).__name__ == "NAType"  # of pandas
-        or (isinstance(value, float) and value != value)
-        for value in values
-    ):
+    if any(not isinstance(value, str) and is_missing(value) for value in values):
         raise DataError(f"{name}: some labels are missing (None or NaN)")
     return values
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import catalogue
-from .data import PARTS, SUFFIXES, Rows, check_whole, is_missing, read_table
+from .data import PARTS, SUFFIXES, Rows, check_whole, holds_no_rows, is_missing, read_table
 from .errors import DataError, did_you_mean
 
 # What columns are called, in the order in which they are looked for.
@@ -53,7 +53,7 @@ def sentences_from(
     rows: Sequence[object], labels: Sequence[object] | None = None, *, name: str = "data"
 ) -> Sentences:
     """Sentences from a list of strings, of (text, text2) pairs, or of (text, text2, negative) triplets."""
-    if isinstance(rows, str | bytes | set | frozenset | dict) or rows is None or hasattr(rows, "columns"):
+    if holds_no_rows(rows):
         raise DataError(f"{name} is a {type(rows).__name__}; give a list of texts, of pairs or of triplets")
     listed: list[Any] = rows.tolist() if isinstance(rows, np.ndarray) else list(rows)
     if not listed:
