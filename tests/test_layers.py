@@ -13,10 +13,11 @@ LAYERS = [
     ["centers", "search", "analysis", "halves", "stepping", "train_config"],
     ["blocks"],
     ["plain"],
-    ["objectives", "data", "report", "mistakes"],
+    ["objectives", "data", "mistakes"],
     [
         "samplers",
         "catalogue",
+        "report",
         "sentences",
         "mining",
         "tokens",

@@ -154,9 +154,27 @@ def test_data_sets_of_one_source_count_once_together():
 
     assert over_sets(summarise(rows("a", "a", "a", "b"), "base")) == []
     (found,) = over_sets(summarise(rows("a", "a", "c", "b"), "base"))
-    assert found.sets == 3
+    assert (found.sets, found.pools) == (4, 3)
+    assert "Over 4 data sets of size S (counted as 3, as some share texts)" in overall_in_words(found, "base")
     (found,) = over_sets(summarise(rows("", "", "", ""), "base"))  # rows of old do not know
-    assert found.sets == 4
+    assert (found.sets, found.pools) == (4, 4)
+    assert "counted" not in overall_in_words(found, "base")
+
+
+def test_data_sets_cut_from_the_same_texts_count_once_together():
+    def rows(*names):
+        scores = [("base", 0.8), ("new", 0.82)]
+        return [
+            row(name, f, f1 + (0.001 * i if name == "new" else 0.0), data=data)
+            for i, data in enumerate(names)
+            for f in range(3)
+            for name, f1 in scores
+        ]
+
+    assert over_sets(summarise(rows("r8", "r52", "mr", "sst2"), "base")) == []
+    (found,) = over_sets(summarise(rows("trec", "r8", "r52", "cr"), "base"))
+    assert (found.sets, found.pools) == (4, 3)
+    assert found.gain.mean == pytest.approx(0.02 + (0.0 + 0.0015 + 0.003) / 3)
 
 
 def test_two_data_sets_prove_nothing_together():

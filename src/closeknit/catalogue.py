@@ -26,6 +26,7 @@ class Entry:
     parts: dict[str, str] = field(default_factory=lambda: {p: p for p in ("train", "validation", "test")})
     keep: Callable[[Record], bool] | None = None  # which rows belong to the task
     scored: bool = False  # pairs with a score instead of a class
+    pool: str = ""  # the texts it was cut from, where other data sets were cut from the same
 
 
 def _single_emotion(row: Record) -> bool:
@@ -37,24 +38,28 @@ def _single_emotion(row: Record) -> bool:
 _PAIR = Columns(text="sentence1", text2="sentence2", empty="drop")
 _TEXT_LABEL = Columns(text="text", label="label_text", empty="drop")
 _ONE = {"all": "train"}
+_REVIEWS, _REUTERS = "sentences of rottentomatoes.com", "Reuters-21578"
 
 CATALOGUE: dict[str, Entry] = {
     "messages": Entry("12 easily confused kinds of customer message; ships with Closeknit"),
     "trec": Entry("6 kinds of question", "SetFit/TREC-QC", columns=Columns(label="label_coarse_original", empty="drop"),
                   parts={"train": "train", "test": "test"}),
-    "sst2": Entry("sentiment of film review phrases, 2 classes", "SetFit/sst2", columns=_TEXT_LABEL),
-    "sst5": Entry("sentiment of film review sentences, 5 classes", "SetFit/sst5", columns=_TEXT_LABEL),
+    "sst2": Entry("sentiment of film review phrases, 2 classes", "SetFit/sst2", columns=_TEXT_LABEL,
+                  pool=_REVIEWS),
+    "sst5": Entry("sentiment of film review sentences, 5 classes", "SetFit/sst5", columns=_TEXT_LABEL,
+                  pool=_REVIEWS),
     "imdb": Entry("sentiment of whole film reviews, 2 classes", "stanfordnlp/imdb",
                   parts={"train": "train", "test": "test"}),
-    "mr": Entry("sentiment of film review sentences, 2 classes", "cornell-movie-review-data/rotten_tomatoes"),
+    "mr": Entry("sentiment of film review sentences, 2 classes", "cornell-movie-review-data/rotten_tomatoes",
+                pool=_REVIEWS),
     "mpqa": Entry("polarity of opinion phrases, 2 classes"),
     "subj": Entry("subjective or objective sentence, 2 classes", "SetFit/subj", columns=_TEXT_LABEL,
-                  parts={"train": "train", "test": "test"}),
+                  parts={"train": "train", "test": "test"}, pool=_REVIEWS),
     "cr": Entry("sentiment of customer reviews, 2 classes", "SetFit/CR", columns=_TEXT_LABEL,
                 parts={"train": "train", "test": "test"}),
     "mrpc": Entry("are two news sentences paraphrases?", "nyu-mll/glue", "mrpc", _PAIR),
-    "r8": Entry("8 topics of Reuters news", "dxgp/R8", parts={"train": "train", "test": "test"}),
-    "r52": Entry("52 topics of Reuters news, very uneven", "dxgp/R52", parts={"train": "train", "test": "test"}),
+    "r8": Entry("8 topics of Reuters news", "dxgp/R8", parts={"train": "train", "test": "test"}, pool=_REUTERS),
+    "r52": Entry("52 topics of Reuters news, very uneven", "dxgp/R52", parts={"train": "train", "test": "test"}, pool=_REUTERS),
     "20newsgroups": Entry("20 news groups", "SetFit/20_newsgroups", columns=_TEXT_LABEL,
                           parts={"train": "train", "test": "test"}),
     "goemotions": Entry("27 emotions of Reddit comments (rows with one emotion)",
@@ -95,6 +100,12 @@ def load(source: str | Path, columns: Columns | None = None, *, target: str = "l
         read_file(path, columns, target=target)  # raises, with what is near
     near = did_you_mean(name, CATALOGUE)
     raise DataError(f"{name} is neither a file, a folder nor a data set of the catalogue{near}")
+
+
+def pool(source: str) -> str:
+    """What a data set's texts were cut from: two of one pool share texts. Its own name, where nothing is known."""
+    entry = CATALOGUE.get(Path(source).name)
+    return (entry and entry.pool) or source
 
 
 def where(name: str) -> str:

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from .catalogue import pool
+
 
 class Scored(Protocol):
     """What a table needs to know of a run."""
@@ -163,7 +165,8 @@ class Overall:
     group: str  # S, M, L or XL
     objective: str
     sets: int
-    gain: Difference  # tested by Student's t over the data sets' mean gains
+    pools: int  # of these that share no texts with another: the observations
+    gain: Difference  # tested by Student's t over the mean gains of the pools
     p_signed_rank: float  # Wilcoxon's test, which asks nothing of their distribution
     p_holm: float  # of the t-test, corrected for the number of objectives
 
@@ -171,27 +174,28 @@ class Overall:
 def over_sets(lines: Sequence[Line]) -> list[Overall]:
     """What holds over data sets: the mean of their gains, for each size group with at least three of them.
 
-    Data sets share no rows, so their mean gains are independent and a plain t-test is right. Those that were taken from one
-    source, as with some of its classes, do share them: together they count once.
+    Data sets that share no texts have independent gains, and a plain t-test is right. Those that were taken from one source, as
+    with some of its classes, or are cut from the same texts as the catalogue knows, like R8 and R52, count once together.
     """
     from scipy import stats
 
     found: list[Overall] = []
     for group in ("S", "M", "L", "XL"):
         own = [line for line in lines if line.gain is not None and size_group(line.size) == group]
-        tested: list[tuple[str, list[float]]] = []
+        tested: list[tuple[str, int, list[float]]] = []
         for objective in dict.fromkeys(line.objective for line in own):
             gains: dict[str, list[float]] = {}
             for line in own:
                 if line.objective == objective and line.gain is not None:
-                    gains.setdefault(line.source or line.data, []).append(line.gain.mean)
+                    gains.setdefault(pool(line.source or line.data), []).append(line.gain.mean)
             if len(gains) >= 3:
-                tested.append((objective, [float(np.mean(values)) for values in gains.values()]))
-        plain = [corrected_t_test(values, 0.0) for _, values in tested]
+                sets = sum(map(len, gains.values()))
+                tested.append((objective, sets, [float(np.mean(values)) for values in gains.values()]))
+        plain = [corrected_t_test(values, 0.0) for _, _, values in tested]
         corrected = holm([difference.p_value for difference in plain])
-        for (objective, values), difference, p in zip(tested, plain, corrected, strict=True):
+        for (objective, sets, values), difference, p in zip(tested, plain, corrected, strict=True):
             signed = float(stats.wilcoxon(values).pvalue) if any(values) else 1.0
-            found.append(Overall(group, objective, len(values), difference, signed, p))
+            found.append(Overall(group, objective, sets, len(values), difference, signed, p))
     return found
 
 
@@ -200,8 +204,9 @@ def overall_in_words(one: Overall, baseline: str) -> str:
     verb, over = _direction(one.gain)
     several = " after correction for several objectives" if one.p_holm > one.gain.p_value else ""
     sure = "more than chance would explain" if one.p_holm < 0.05 else "which could well be chance"
+    shared = f" (counted as {one.pools}, as some share texts)" if one.pools < one.sets else ""
     return (
-        f"Over {one.sets} data sets of size {one.group}, {one.objective} {verb} {abs(100 * one.gain.mean):.2f} points "
+        f"Over {one.sets} data sets of size {one.group}{shared}, {one.objective} {verb} {abs(100 * one.gain.mean):.2f} points "
         f"{over} {baseline} on average (95 % interval {100 * one.gain.low:+.2f} to {100 * one.gain.high:+.2f}), {sure}: "
         f"p = {one.p_holm:.2g}{several}; by Wilcoxon's signed ranks, uncorrected, {one.p_signed_rank:.2g}."
     )
@@ -440,7 +445,7 @@ OPTIMISTIC = "These scores are optimistic: the settings were chosen on the very 
 HOW_TESTED = (
     "Tested by the corrected resampled t-test of Nadeau and Bengio over runs paired by seed and fold, because folds share "
     "training rows; corrected by Holm's method over data sets and sizes, because each is one more chance to be lucky. Over data "
-    "sets, which share no rows, a t-test of their mean gains, corrected by Holm's method over objectives."
+    "sets, a t-test of their mean gains, corrected by Holm's method over objectives; those that share texts count once together."
 )
 
 
