@@ -171,6 +171,14 @@ class Overall:
     p_holm: float  # of the t-test, corrected for the number of objectives
 
 
+def by_pool(gains: Iterable[tuple[str, float]]) -> list[float]:
+    """The gains on data sets by their names, those that share texts as one: their mean."""
+    pools: dict[str, list[float]] = {}
+    for source, gain in gains:
+        pools.setdefault(pool(source), []).append(gain)
+    return [float(np.mean(values)) for values in pools.values()]
+
+
 def over_sets(lines: Sequence[Line]) -> list[Overall]:
     """What holds over data sets: the mean of their gains, for each size group with at least three of them.
 
@@ -184,13 +192,14 @@ def over_sets(lines: Sequence[Line]) -> list[Overall]:
         own = [line for line in lines if line.gain is not None and size_group(line.size) == group]
         tested: list[tuple[str, int, list[float]]] = []
         for objective in dict.fromkeys(line.objective for line in own):
-            gains: dict[str, list[float]] = {}
-            for line in own:
-                if line.objective == objective and line.gain is not None:
-                    gains.setdefault(pool(line.source or line.data), []).append(line.gain.mean)
-            if len(gains) >= 3:
-                sets = sum(map(len, gains.values()))
-                tested.append((objective, sets, [float(np.mean(values)) for values in gains.values()]))
+            gains = [
+                (line.source or line.data, line.gain.mean)
+                for line in own
+                if line.objective == objective and line.gain is not None
+            ]
+            values = by_pool(gains)
+            if len(values) >= 3:
+                tested.append((objective, len(gains), values))
         plain = [corrected_t_test(values, 0.0) for _, _, values in tested]
         corrected = holm([difference.p_value for difference in plain])
         for (objective, sets, values), difference, p in zip(tested, plain, corrected, strict=True):
