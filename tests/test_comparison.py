@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from closeknit import comparison, runners
 from closeknit.checkpoint import lock_folder
@@ -186,6 +188,26 @@ def test_the_tables_of_a_study_that_has_grown_hold_all_of_it(study, small_csv, c
     table = (out / "table.csv").read_text()
     assert [line.split(",")[0] for line in table.splitlines()[1:]] == ["other", "other", "small", "small"]
     assert "| small | 36 | supcon |" in done.stdout
+
+
+def test_a_folder_of_an_encoder_is_known_by_what_it_holds(study, tiny, tmp_path):
+    def with_encoder(folder):
+        changed = {
+            name: dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, name=str(folder)))
+            for name, config in made.objectives.items()
+        }
+        return dataclasses.replace(made, objectives=changed)
+
+    out, made = tmp_path / "out", study(seeds=(2,))
+    run_study(made, out, place=ONE, show=False)
+    before = (out / "results.jsonl").read_bytes()
+    moved = shutil.copytree(tiny(), tmp_path / "moved")
+    run_study(with_encoder(moved), out, place=ONE, show=False)  # the same encoder: nothing is run again
+    assert (out / "results.jsonl").read_bytes() == before
+    weights = load_file(moved / "model.safetensors")
+    save_file({name: tensor + 1e-3 for name, tensor in weights.items()}, moved / "model.safetensors")
+    with pytest.raises(ConfigError, match="another encoder"):
+        run_study(with_encoder(moved), out, place=ONE, show=False)
 
 
 def test_other_settings_in_the_same_folder_are_refused(study, tmp_path):

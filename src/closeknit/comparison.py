@@ -286,8 +286,8 @@ def _refuse_other_settings(
             before = there.get((cell.data, cell.size, name, cell.seed, cell.fold))
             if before is not None and before.key != planner.key(cell, name):
                 raise ConfigError(
-                    f"{out} holds runs of {name} on {cell.data} with other settings, folds or rows; name another folder with "
-                    "--out, or discard them with --overwrite"
+                    f"{out} holds runs of {name} on {cell.data} with other settings, folds, rows or another encoder; name "
+                    "another folder with --out, or discard them with --overwrite"
                 )
 
 

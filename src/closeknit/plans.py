@@ -14,6 +14,7 @@ from typing import Any
 
 from .config import RunConfig
 from .data import Examples, Fingerprint, Rows, folds, subset
+from .encoder import identity
 from .errors import ConfigError, DataError, did_you_mean
 from .progress import say
 from .protocol import Job, Outcome, Result
@@ -135,6 +136,7 @@ class Planner:
             name: [self.mode, chosen, {k: v for k, v in study.space(name).items()} if chosen else None]
             for name in study.objectives
         }
+        self.encoders: dict[str | None, str | None] = {}  # name -> what tells it apart
 
     def key(self, cell: Cell, name: str) -> str:
         """What identifies a run of the study, before its settings are chosen."""
@@ -146,6 +148,11 @@ class Planner:
 
     def _key(self, config: RunConfig, cell: Cell, *more: object) -> str:
         classes, fingerprint = len(self.labels[cell.data]), self.loaded.prints[cell.data]
+        encoder = config.encoder.name
+        if encoder not in self.encoders:
+            self.encoders[encoder] = identity(encoder)
+        own = dataclasses.replace(config.encoder, name=self.encoders[encoder])
+        config = dataclasses.replace(config, encoder=own)
         return Job.key_of(config, classes, fingerprint, cell.train, cell.test, *more)
 
     def plans(self, cells: Sequence[Cell], done: Mapping[str, Result]) -> Iterator[Plan]:
