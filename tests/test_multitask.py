@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import itertools
 import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from closeknit.multitask import (
     read_multitask,
     recipes,
 )
+from closeknit.multitask.config import TaskConfig
 from closeknit.multitask.fit import pretraining_sentences
 from closeknit.sentence_model import load_sentence_model
 from closeknit.sentences import judged_sentences, sentences_from
@@ -236,6 +238,21 @@ def test_a_task_may_have_any_objective_that_trains_a_head(tiny, parts):
     assert proxies
     step = next(step for step in fit if "topic" in step.losses)
     assert {"topic/cross_entropy", "topic/soft_triple"} <= step.terms.keys()
+
+
+def test_an_objective_that_compares_rows_meets_two_of_a_class_in_every_batch(tiny, small):
+    texts, _ = small
+    labels = [f"class {number // 2}" for number in range(len(texts))]  # two rows of each
+    data = {"topic": TaskData(Examples(texts, labels=labels, name="topic"))}
+
+    def met(objective):
+        task = {"kind": "classify", "data": "x", "objective": objective}
+        fit = MultiTaskFit(data, dataclasses.replace(settings(tiny()), tasks={"topic": TaskConfig(**task)}))
+        (own,) = fit.training.tasks
+        return [Counter(own.batch(number, 0, 1).labels.tolist()) for number in range(own.per_epoch)]
+
+    assert all(set(counts.values()) == {2} for counts in met("supcon"))
+    assert any(1 in counts.values() for counts in met("cross_entropy"))
 
 
 @pytest.mark.parametrize("encoder", ["roberta", "xlnet", "textcnn"])

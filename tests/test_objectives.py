@@ -431,7 +431,9 @@ def test_a_joint_objective_of_ones_own():
     assert joint.views == ("logits", "tokens", "projected")
     assert joint.objectives["SoftTriple"].proxies.shape == (3, 3, 4)
     assert joint.terms[1].weight_at(1.0) == pytest.approx(0.1)
-    assert joint.needs_positives and joint.copies == 2
+    assert joint.copies == 2 and joint.rows_of_a_class == 0  # a text meets its own copy
+    assert build_objective("joint", 4, 3, {"terms": terms}).rows_of_a_class == 2
+    assert build_objective("joint", 4, 3, {"terms": terms[:2]}).rows_of_a_class == 0
 
 
 def test_terms_have_the_width_of_their_view_and_class_weights_too():

@@ -26,7 +26,7 @@ from .model import Model, label_numbers
 from .objectives import Joint, build_objective
 from .processes import World, seeded, this_world
 from .progress import say
-from .samplers import Plan, batches_per_epoch, k_per_class, length_grouped, rows_without_positive
+from .samplers import Plan, batches_per_epoch, rows_that_meet
 from .tasks import Shelved, Step, Task, labels_of
 from .tokens import RememberingTokeniser, Shelf, Tokeniser
 from .training import Training, train
@@ -145,18 +145,10 @@ class Fit:
 
     def _plan(self) -> Plan:
         """Which rows meet: of similar length, and of the same class where the objective compares rows."""
-        options, lengths = self.config.train, self.tokens.lengths
-        k = options.positives
-        if k is None:
-            k = 2 if self.objective.needs_positives and self.objective.copies == 1 else 0
-        if k == 0:
-            return length_grouped(lengths, options.batch_size, options.seed)
-        alone = rows_without_positive(self.y)
-        if alone and self.world.main:
-            self.tell(
-                f"rows without another of their class, which the contrast leaves out: {alone} of {len(self.y)}"
-            )
-        return k_per_class(self.y, lengths, options.batch_size, options.seed, k=min(k, options.batch_size))
+        options = self.config.train
+        k = self.objective.rows_of_a_class if options.positives is None else options.positives
+        tell = self.tell if self.world.main else None
+        return rows_that_meet(self.y, self.tokens.lengths, options.batch_size, options.seed, k, tell)
 
     def _warn_of_idle_adaptation(self) -> None:
         adaptation = self.objective.adaptation

@@ -89,6 +89,23 @@ def k_per_class(
     return plan
 
 
+def rows_that_meet(
+    labels: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    batch_size: int,
+    seed: int,
+    k: int,
+    tell: Callable[[str], None] | None = None,
+) -> Plan:
+    """Batches of texts of similar length, in which k rows of a class meet where k is not 0."""
+    if k == 0:
+        return length_grouped(lengths, batch_size, seed)
+    alone = rows_without_positive(labels)
+    if alone and tell is not None:
+        tell(f"rows without another of their class, which the contrast leaves out: {alone} of {len(labels)}")
+    return k_per_class(labels, lengths, batch_size, seed, k=min(k, batch_size))
+
+
 def rows_without_positive(labels: npt.NDArray[np.int64]) -> int:
     """How many rows have no other row of their class in all the data."""
     return int((np.unique(labels, return_counts=True)[1] == 1).sum())

@@ -23,7 +23,7 @@ from ..objectives.similarity import MeanSquared
 from ..objectives.softmax import CrossEntropy
 from ..processes import World, seeded, this_world
 from ..progress import say
-from ..samplers import batches_per_epoch, length_grouped
+from ..samplers import batches_per_epoch, rows_that_meet
 from ..schedules import build_schedule
 from ..sentence_model import EmbeddingConfig, with_recipe
 from ..sentences import Sentences, judged_sentences, read_sentences
@@ -144,7 +144,8 @@ class MultiTaskFit:
         objective, heads = self._objective(settings, head, answers, examples, place)
         per_epoch = batches_per_epoch(rows, options.batch_size)
         lengths = tokens.lengths.reshape(-1, rows).max(axis=0)
-        plan = length_grouped(lengths, options.batch_size, seed)
+        tell = self.tell if self.world.main else None
+        plan = rows_that_meet(targets, lengths, options.batch_size, seed, objective.rows_of_a_class, tell)
         copies = objective.copies
         starts = (0, rows) if isinstance(head, PairHead) else (0,) * copies
         batch = Shelved(
