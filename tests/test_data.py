@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import csv
 import json
+import re
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit import catalogue, data
-from closeknit.data import Columns, Examples, from_python, read_file, read_folder, spoken, telling_names
+from closeknit.data import (
+    Columns,
+    Examples,
+    from_python,
+    read_file,
+    read_folder,
+    read_table,
+    spoken,
+    telling_names,
+)
 from closeknit.errors import DataError
 
 ROWS = [("a card", "lost"), ('says "no", twice', "refund"), ("two\nlines", "lost"), ("ünïcode 猫", "refund")]
@@ -94,7 +107,8 @@ def test_text1_and_text2_make_pairs_without_being_asked(tmp_path):
         ),
         ("x.csv", b"text,label\nhello,a\nbye,b\nhi,a \n", ['"a" and "a " differ by spaces alone']),
         ("x.csv", b"text,label\nhello,a\nbye, \n", ["no label in row 2", "take these rows out"]),
-        ("x.tsv", b'text\tlabel\n"so" he said\ta\n', ["line 2", "needs quotes around it"]),
+        ("x.tsv", b'text\tlabel\n"so" he said\ta\nb\n', ["line 2", "needs quotes around it"]),
+        ("x.csv", b'text,label\n"so" he said,a\n', ["line 2", "needs quotes around it"]),
         ("x.parquet", b"nonsense", ["not a readable Parquet file"]),
         ("x.docx", b"nonsense", ["cannot read .docx"]),
     ],
@@ -105,6 +119,29 @@ def test_bad_files_are_explained(tmp_path, name, content, words):
         read_file(tmp_path / name)
     for word in words:
         assert word in str(error.value)
+
+
+TEXTS = st.lists(
+    st.text(st.characters(exclude_characters="\t\0", exclude_categories=["Cs"]), min_size=1), min_size=1
+)
+
+
+@given(TEXTS)
+def test_tsv_files_with_and_without_quotation_marks_are_read_back(texts):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.tsv"
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, delimiter="\t").writerows([("text", "label"), *((text, "a") for text in texts)])
+        assert read_table(path) == {"text": texts, "label": ["a"] * len(texts)}
+        plain = [" ".join(re.split(r"[\r\n]", text)) + " end" for text in texts]  # never as a whole in marks
+        lines = ["text\tlabel", *(f"{text}\ta" for text in plain)]
+        path.write_bytes("\n".join(lines).encode())
+        assert read_table(path) == {"text": plain, "label": ["a"] * len(plain)}
+
+
+def test_a_mark_that_opens_one_text_and_one_that_ends_another_join_no_rows(tmp_path):
+    (tmp_path / "x.tsv").write_text('text\tlabel\n"well, he said\ta\nmore\tb\nand so on"\ta\n')
+    assert read_file(tmp_path / "x.tsv").texts == ['"well, he said', "more", 'and so on"']
 
 
 def test_columns_may_be_parted_by_semicolons_or_tabs(tmp_path):

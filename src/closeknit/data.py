@@ -274,15 +274,26 @@ def lines_of(raw: bytes, where: str) -> list[str]:
     return lines[:-1] if lines and not lines[-1] else lines
 
 
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+
+
 def _separator(text: str) -> str:
     """What parts the columns of a CSV file: a comma, unless the header has none but semicolons or tabs."""
     header = re.split(r"[\r\n]", text, maxsplit=1)[0]
     return next((mark for mark in ",;\t" if mark in header), ",")
 
 
+def _marks_are_text(text: str) -> bool:
+    """Whether tabs alone part a file: no field is in quotation marks, though some begin with one, as in GLUE's files."""
+    rows = [line.split("\t") for line in re.split(r"\r\n|\r|\n", text) if line]
+    begun = (field for row in rows for field in row if field.startswith('"'))
+    return len(set(map(len, rows))) == 1 and any(not _QUOTED.fullmatch(field) for field in begun)
+
+
 def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    quoting = csv.QUOTE_NONE if delimiter == "\t" and _marks_are_text(text) else csv.QUOTE_MINIMAL
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     try:
         header = next(reader, None)
         if header is None:
