@@ -292,8 +292,13 @@ def _marks_are_text(text: str) -> bool:
 
 def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:
     csv.field_size_limit(2**31 - 1)
-    quoting = csv.QUOTE_NONE if delimiter == "\t" and _marks_are_text(text) else csv.QUOTE_MINIMAL
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    plain = delimiter == "\t" and _marks_are_text(text)
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=delimiter,
+        quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+        strict=True,
+    )
     try:
         header = next(reader, None)
         if header is None:
