@@ -139,6 +139,11 @@ def test_tsv_files_with_and_without_quotation_marks_are_read_back(texts):
         assert read_table(path) == {"text": plain, "label": ["a"] * len(plain)}
 
 
+def test_a_line_break_in_marks_parts_no_row_where_there_is_one_column(tmp_path):
+    (tmp_path / "x.tsv").write_text('text\n"one\ntwo"\nthree\n')
+    assert read_table(tmp_path / "x.tsv") == {"text": ["one\ntwo", "three"]}
+
+
 def test_a_mark_that_opens_one_text_and_one_that_ends_another_join_no_rows(tmp_path):
     (tmp_path / "x.tsv").write_text('text\tlabel\n"well, he said\ta\nmore\tb\nand so on"\ta\n')
     assert read_file(tmp_path / "x.tsv").texts == ['"well, he said', "more", 'and so on"']

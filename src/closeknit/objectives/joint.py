@@ -139,9 +139,7 @@ class Joint(nn.Module):
             if term.view.endswith("tokens")
         )
         compares = any(getattr(term.objective, "needs_positives", False) for term in self.terms)
-        self.rows_of_a_class = (
-            2 if compares and copies == 1 else 0
-        )  # that are to meet in a batch; a copy is one
+        self.rows_of_a_class = 2 if compares and copies == 1 else 0  # to meet in a batch; a copy is one
 
     def forward(
         self, views: Mapping[str, View], progress: float | Tensor = 0.0
