@@ -97,6 +97,8 @@ def parts(name: str) -> tuple[Examples, Examples]:
     if test is None:
         order = generator.permutation(len(train))
         train, test = train.select(np.sort(order[TESTED:])), train.select(np.sort(order[:TESTED]))
+    known = set(train.required_labels)  # a class of one row may have it among the test rows
+    test = test.select([row for row, label in enumerate(test.required_labels) if label in known])
     if len(test) > TESTED:
         test = test.select(np.sort(generator.permutation(len(test))[:TESTED]))
     return train, test
