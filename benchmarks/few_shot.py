@@ -2,6 +2,7 @@
 
 CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages …] [--shots 8] [--seeds 0] [--encoder FOLDER]
     [--only closeknit] [--class-names 0] [--out FILE]
+python benchmarks/few_shot.py --together    (what the kept runs of the CPU and of the GPU say together)
 
 Needs `pip install setfit`. SetFit tunes the encoder on pairs of rows, --iterations times two for every row (20 in its paper),
 then fits a logistic regression. Closeknit's objective `auto` trains encoder and classifier at once. Both use the bundled
@@ -126,7 +127,11 @@ def main() -> None:
     )
     parser.add_argument("--class-names", type=int, help="of auto, where another number is to be tried")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--together", action="store_true", help="train nothing; test all kept runs")
     options = parser.parse_args()
+    if options.together:
+        print(together(f"SetFit, {options.iterations} iterations"))
+        return
     encoder = options.encoder or default_encoder()
     peer = f"SetFit, {options.iterations} iterations"
     sides: dict[str, Side] = {}
@@ -172,6 +177,26 @@ def main() -> None:
                     print(record, file=sys.stderr, flush=True)
     out.write_text(table(list(done.values()), peer, encoder, gpu), encoding="utf-8")
     print(out.read_text())
+
+
+def together(peer: str) -> str:
+    """The tests over all data sets; those that ran on a GPU, with more draws, count with these runs alone."""
+    gains: dict[int, dict[str, float]] = {}
+    for kind in ("cpu", "cuda"):
+        kept = Path(__file__).parent / "results" / f"few_shot-{kind}.jsonl"
+        accuracy: dict[tuple[str, int], dict[tuple[str, int], float]] = {}
+        for r in map(json.loads, kept.read_text().splitlines()):
+            accuracy.setdefault((r["data"], r["shots"]), {})[r["side"], r["seed"]] = r["accuracy"]
+        for (name, shots), own in accuracy.items():
+            both = [seed for side, seed in own if side == peer and ("Closeknit", seed) in own]
+            if both:
+                ahead = statistics.mean(own["Closeknit", seed] - own[peer, seed] for seed in both)
+                gains.setdefault(shots, {})[name] = ahead
+    lines = tested({shots: list(own.items()) for shots, own in gains.items()})
+    title = "# A few rows of each class: Closeknit's `auto` and SetFit, on all data sets"
+    text = "\n".join([title, "", "Runs on a GPU, and on a CPU where there are none.", "", *lines, ""])
+    (Path(__file__).parent / "results" / "few_shot.md").write_text(text, encoding="utf-8")
+    return text
 
 
 def tested(gains: dict[int, list[tuple[str, float]]]) -> list[str]:

@@ -376,8 +376,8 @@ def test_the_study_files_of_the_results_can_be_read(path):
     made = runpy.run_path(str(path.parent / "fresh.py"))["SETS"]
     study = read_study(path, {}, {})
     both = {*made, *CATALOGUE}
-    fresh = dict.fromkeys(("fresh", "many_classes"), {*made})
-    known = {**fresh, **dict.fromkeys(("encoder", "uneven", "class_names"), both)}.get(
+    fresh = {*made}
+    known = {"fresh": fresh, "many_classes": fresh, **dict.fromkeys(("encoder", "uneven", "class_names"), both)}.get(
         path.stem, {*CATALOGUE}
     )
     assert {source.source for source in study.data} <= known
