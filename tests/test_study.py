@@ -377,9 +377,11 @@ def test_the_study_files_of_the_results_can_be_read(path):
     study = read_study(path, {}, {})
     both = {*made, *CATALOGUE}
     fresh = {*made}
-    known = {"fresh": fresh, "many_classes": fresh, **dict.fromkeys(("encoder", "uneven", "class_names"), both)}.get(
-        path.stem, {*CATALOGUE}
-    )
+    known = {
+        "fresh": fresh,
+        "many_classes": fresh,
+        **dict.fromkeys(("encoder", "uneven", "class_names"), both),
+    }.get(path.stem, {*CATALOGUE})
     assert {source.source for source in study.data} <= known
     assert study.reference == {"class_names": "auto_without_names"}.get(path.stem, "cross_entropy")
     searched = [
