@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy import stats
 
 from closeknit import catalogue
 from closeknit.config import RunConfig
@@ -37,7 +36,7 @@ from closeknit.data import Examples
 from closeknit.encoder import default_encoder, quiet_transformers
 from closeknit.fitting import fit_model
 from closeknit.model import versions
-from closeknit.report import by_pool, corrected_t_test, holm
+from closeknit.report import over_pools
 
 LENGTH, TESTED = 128, 1000
 
@@ -179,31 +178,34 @@ def main() -> None:
     print(out.read_text())
 
 
+def ahead(records: list[dict[str, Any]], peer: str) -> dict[tuple[int, str], float]:
+    """The mean difference of accuracy for each number of rows and data set, over the draws that both sides have."""
+    accuracy = {(r["shots"], r["data"], r["side"], r["seed"]): r["accuracy"] for r in records}
+    draws: dict[tuple[int, str], list[float]] = {}
+    for (shots, name, side, seed), peers in accuracy.items():
+        own = accuracy.get((shots, name, "Closeknit", seed))
+        if side == peer and own is not None:
+            draws.setdefault((shots, name), []).append(own - peers)
+    return {cell: statistics.mean(values) for cell, values in draws.items()}
+
+
 def together(peer: str) -> str:
     """The tests over all data sets; those that ran on a GPU, with more draws, count with these runs alone."""
-    gains: dict[int, dict[str, float]] = {}
+    results, gains = Path(__file__).parent / "results", dict[tuple[int, str], float]()
     for kind in ("cpu", "cuda"):
-        kept = Path(__file__).parent / "results" / f"few_shot-{kind}.jsonl"
-        accuracy: dict[tuple[str, int], dict[tuple[str, int], float]] = {}
-        for r in map(json.loads, kept.read_text().splitlines()):
-            accuracy.setdefault((r["data"], r["shots"]), {})[r["side"], r["seed"]] = r["accuracy"]
-        for (name, shots), own in accuracy.items():
-            both = [seed for side, seed in own if side == peer and ("Closeknit", seed) in own]
-            if both:
-                ahead = statistics.mean(own["Closeknit", seed] - own[peer, seed] for seed in both)
-                gains.setdefault(shots, {})[name] = ahead
-    lines = tested({shots: list(own.items()) for shots, own in gains.items()})
+        kept = (results / f"few_shot-{kind}.jsonl").read_text().splitlines()
+        gains |= ahead([json.loads(line) for line in kept], peer)
     title = "# A few rows of each class: Closeknit's `auto` and SetFit, on all data sets"
-    text = "\n".join([title, "", "Runs on a GPU, and on a CPU where there are none.", "", *lines, ""])
-    (Path(__file__).parent / "results" / "few_shot.md").write_text(text, encoding="utf-8")
+    text = "\n".join([title, "", "Runs on a GPU, and on a CPU where there are none.", "", *tested(gains), ""])
+    (results / "few_shot.md").write_text(text, encoding="utf-8")
     return text
 
 
-def tested(gains: dict[int, list[tuple[str, float]]]) -> list[str]:
+def tested(gains: dict[tuple[int, str], float]) -> list[str]:
     """The mean over data sets for each number of rows, and whether it may be chance; data sets that share texts count once."""
-    values = {shots: by_pool(own) for shots, own in sorted(gains.items())}
-    tests = {shots: corrected_t_test(own, 0.0) for shots, own in values.items()}
-    corrected = holm([test.p_value for test in tests.values()])
+    by_shots: dict[str, list[tuple[str, float]]] = {}
+    for (shots, name), gain in sorted(gains.items()):
+        by_shots.setdefault(str(shots), []).append((name, gain))
     lines = [
         "Points of accuracy that Closeknit is ahead. Data sets that share texts count once; Student's t and Wilcoxon's signed",
         "ranks are over what counts.",
@@ -211,12 +213,11 @@ def tested(gains: dict[int, list[tuple[str, float]]]) -> list[str]:
         "| rows a class | data sets | mean | counted as | mean | 95 % interval | p | p, Holm | Wilcoxon |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for (shots, test), p in zip(tests.items(), corrected, strict=True):
-        own, plain = values[shots], [gain for _, gain in gains[shots]]
-        signed = float(stats.wilcoxon(own).pvalue) if len(own) > 1 and any(own) else 1.0
+    for one in over_pools(by_shots):
+        plain, test = statistics.mean(gain for _, gain in by_shots[one.objective]), one.gain
         lines.append(
-            f"| {shots} | {len(plain)} | {100 * statistics.mean(plain):+.2f} | {len(own)} | {100 * test.mean:+.2f} | "
-            f"{100 * test.low:+.2f} to {100 * test.high:+.2f} | {test.p_value:.3f} | {p:.3f} | {signed:.3f} |"
+            f"| {one.objective} | {one.sets} | {100 * plain:+.2f} | {one.pools} | {100 * test.mean:+.2f} | "
+            f"{100 * test.low:+.2f} to {100 * test.high:+.2f} | {test.p_value:.3f} | {one.p_holm:.3f} | {one.p_signed_rank:.3f} |"
         )
     return lines
 
@@ -231,7 +232,6 @@ def table(records: list[dict[str, Any]], peer: str, encoder: str, gpu: bool) -> 
         f"| data | classes | rows a class | draws | accuracy: Closeknit | {peer} | seconds: Closeknit | {peer} | ratio |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    gains: dict[int, list[tuple[str, float]]] = {}
     for name, shots in sorted(
         {(r["data"], r["shots"]) for r in records}, key=lambda cell: (cell[1], cell[0])
     ):
@@ -248,11 +248,10 @@ def table(records: list[dict[str, Any]], peer: str, encoder: str, gpu: bool) -> 
         a, b = mean("Closeknit", "accuracy"), mean(peer, "accuracy")
         clock = "seconds" if gpu else "cpu_seconds"  # the machine may have other work
         s, t = mean("Closeknit", clock), mean(peer, clock)
-        gains.setdefault(shots, []).append((name, a - b))
         lines.append(
             f"| {name} | {own[0]['classes']} | {shots} | {len(both)} | {a:.3f} | {b:.3f} | {s:.1f} | {t:.1f} | {t / s:.2f} |"
         )
-    lines += ["", *tested(gains)]
+    lines += ["", *tested(ahead(records, peer))]
     device = torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
     others = [name for name in ("setfit", "sentence_transformers") if find_spec(name)]
     shown = versions() | {name: version(name) for name in others}

@@ -287,10 +287,10 @@ def _marks_are_text(text: str) -> bool:
     """Whether tabs alone part a file: no field is in quotation marks, though some begin with one, as in GLUE's files."""
     rows = [line.split("\t") for line in re.split(r"\r\n|\r|\n", text) if line]
     begun = (field for row in rows for field in row if field.startswith('"'))
-    even = (
-        len(set(map(len, rows))) == 1 and len(rows[0]) > 1
-    )  # one column: a line break in marks looks the same
-    return even and any(not _QUOTED.fullmatch(field) for field in begun)
+    # in one column a line break in marks looks the same
+    if len(set(map(len, rows))) != 1 or len(rows[0]) == 1:
+        return False
+    return any(not _QUOTED.fullmatch(field) for field in begun)
 
 
 def _delimited(text: str, path: Path, delimiter: str) -> dict[str, list[Any]]:

@@ -171,40 +171,49 @@ class Overall:
     p_holm: float  # of the t-test, corrected for the number of objectives
 
 
-def by_pool(gains: Iterable[tuple[str, float]]) -> list[float]:
-    """The gains on data sets by their names, those that share texts as one: their mean."""
-    pools: dict[str, list[float]] = {}
-    for source, gain in gains:
-        pools.setdefault(pool(source), []).append(gain)
-    return [float(np.mean(values)) for values in pools.values()]
-
-
-def over_sets(lines: Sequence[Line]) -> list[Overall]:
-    """What holds over data sets: the mean of their gains, for each size group with at least three of them.
+def over_pools(
+    gains: Mapping[str, Sequence[tuple[str, float]]], group: str = "", least: int = 1
+) -> list[Overall]:
+    """What holds over data sets: for each name its gains on them, by the data sets' names; `least` is how many have to count.
 
     Data sets that share no texts have independent gains, and a plain t-test is right. Those that were taken from one source, as
     with some of its classes, or are cut from the same texts as the catalogue knows, like R8 and R52, count once together.
+    Holm's method corrects over the names.
     """
     from scipy import stats
 
+    tested: list[tuple[str, int, list[float]]] = []
+    for name, own in gains.items():
+        pools: dict[str, list[float]] = {}
+        for source, gain in own:
+            pools.setdefault(pool(source), []).append(gain)
+        if len(pools) >= least:
+            tested.append((name, len(own), [float(np.mean(values)) for values in pools.values()]))
+    plain = [corrected_t_test(values, 0.0) for _, _, values in tested]
+    corrected = holm([difference.p_value for difference in plain])
+    return [
+        Overall(
+            group,
+            name,
+            sets,
+            len(values),
+            difference,
+            float(stats.wilcoxon(values).pvalue) if any(values) else 1.0,
+            p,
+        )
+        for (name, sets, values), difference, p in zip(tested, plain, corrected, strict=True)
+    ]
+
+
+def over_sets(lines: Sequence[Line]) -> list[Overall]:
+    """What holds over the data sets of each size group, where at least three of them count."""
     found: list[Overall] = []
     for group in ("S", "M", "L", "XL"):
-        own = [line for line in lines if line.gain is not None and size_group(line.size) == group]
-        tested: list[tuple[str, int, list[float]]] = []
-        for objective in dict.fromkeys(line.objective for line in own):
-            gains = [
-                (line.source or line.data, line.gain.mean)
-                for line in own
-                if line.objective == objective and line.gain is not None
-            ]
-            values = by_pool(gains)
-            if len(values) >= 3:
-                tested.append((objective, len(gains), values))
-        plain = [corrected_t_test(values, 0.0) for _, _, values in tested]
-        corrected = holm([difference.p_value for difference in plain])
-        for (objective, sets, values), difference, p in zip(tested, plain, corrected, strict=True):
-            signed = float(stats.wilcoxon(values).pvalue) if any(values) else 1.0
-            found.append(Overall(group, objective, sets, len(values), difference, signed, p))
+        gains: dict[str, list[tuple[str, float]]] = {}
+        for line in lines:
+            if line.gain is not None and size_group(line.size) == group:
+                gains.setdefault(line.objective, []).append((line.source or line.data, line.gain.mean))
+        found += over_pools(gains, group, least=3)
     return found
 
 
