@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
-    ["errors", "geometry", "metrics", "kernels", "charts"],
+    ["errors", "geometry", "metrics", "kernels", "charts", "model_files"],
     ["centers", "search", "analysis", "halves", "stepping", "train_config"],
     ["blocks"],
     ["plain"],

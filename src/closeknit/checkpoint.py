@@ -6,8 +6,9 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,8 @@ from torch import Tensor
 from .errors import ConfigError, ModelError
 
 TENSORS, FACTS = "state.safetensors", "state.json"
+
+_OWN_FOLDERS = re.compile(r"step-\d{9,}|unfinished-\d+(-before)?")  # the names of what `save` makes
 
 
 def save(folder: Path, number: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -38,9 +41,28 @@ def save(folder: Path, number: int, tensors: dict[str, Tensor], facts: dict[str,
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-    for other in [*folder.glob("step-*"), *folder.glob("unfinished-*")]:
+    for other in _own_folders(folder):
         if other != finished:
             shutil.rmtree(other, ignore_errors=True)
+
+
+def clear(folder: Path, files: Sequence[str] = ()) -> None:
+    """Remove the checkpoints of a folder and these files; the folder too, when nothing is left in it."""
+    for checkpoint in _own_folders(folder):
+        shutil.rmtree(checkpoint, ignore_errors=True)
+    for name in files:
+        (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody's own files stay, and so does their folder
+        folder.rmdir()
+
+
+def _own_folders(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, whole or not, oldest first."""
+    return sorted(
+        path
+        for path in folder.glob("*-*")
+        if _OWN_FOLDERS.fullmatch(path.name) and path.is_dir() and not path.is_symlink()
+    )
 
 
 def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
-import shutil
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +27,9 @@ from .runners import Cluster, Here, Runner, Workers, threads_each
 from .study import Study
 
 STUDY, RESULTS, TRIALS, DETAILS = "study.json", "results.jsonl", "trials.jsonl", "details"
+
+# Predictions and vectors of a run, named by its key.
+_DETAIL_FILE = re.compile(r"[A-Za-z0-9_-]+\.(json|npz)(\.part)?")
 TABLE_CSV, TABLE_MD, REPORT = "table.csv", "table.md", "report.html"
 
 
@@ -273,7 +276,13 @@ def _clear(out: Path) -> None:
     """Discard the runs of a study, which stays one: killed in between, it goes on."""
     for name in (RESULTS, TRIALS, TABLE_CSV, TABLE_MD, REPORT):
         (out / name).unlink(missing_ok=True)
-    shutil.rmtree(out / DETAILS, ignore_errors=True)
+    if (out / DETAILS).is_symlink() or not (out / DETAILS).is_dir():
+        return
+    for path in list((out / DETAILS).iterdir()):
+        if _DETAIL_FILE.fullmatch(path.name) and path.is_file():
+            path.unlink()
+    with contextlib.suppress(OSError):  # somebody's own files stay, and so does their folder
+        (out / DETAILS).rmdir()
 
 
 def _refuse_other_settings(

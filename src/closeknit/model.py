@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from . import __version__
+from . import __version__, checkpoint
 from .bare import load_bare
 from .card import model_card
 from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
@@ -32,18 +32,29 @@ from .errors import ConfigError, DataError, MissingExtra, ModelError, did_you_me
 from .evaluation import Floats, outputs
 from .heads import SHAPES, Classifier, NearestCentroid, NearestRows, build_heads
 from .metrics import classification_scores
+from .model_files import (
+    CARD,
+    HEADS,
+    LABEL_DISTANCE,
+    MAIN,
+    METRICS,
+    OBJECTIVE,
+    RUN,
+    WEIGHTS,
+    is_plain,
+    move_into,
+    remove_listed,
+)
 from .objectives import build_objective
 from .plots import distance_map
 from .textcnn import TextCNN
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
 
 FORMAT = 1
-MAIN, METRICS, RUN = "closeknit.json", "metrics.json", "run.toml"
 UNFINISHED = "unfinished-model"  # a model that is being written
 STATES, LOCK, IDENTITY = "checkpoints", "lock", "run.json"  # of a run that is not finished
 TO_LOOK_AT = (".csv", ".png", ".md", ".html")  # files that loading a model does not need
 ALONE = "alone"  # models of single tasks, beside the one of all
-HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
 
 
 @dataclass
@@ -112,7 +123,7 @@ class Model:
         for key, value in self.objective.items():
             if key.endswith(".distance"):
                 with contextlib.suppress(MissingExtra):
-                    distance_map(folder / "label-distance.png", value.numpy(), self.labels)
+                    distance_map(folder / LABEL_DISTANCE, value.numpy(), self.labels)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, bare: bool = False) -> Model:
@@ -225,12 +236,19 @@ def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
         (folder / MAIN).unlink(missing_ok=True)
-        for name in old:  # nothing of another model may stay beside the new one
-            _remove(folder / name)
-        for item in sorted(unfinished.iterdir(), key=lambda path: path.name == MAIN):
-            _remove(folder / item.name)
-            item.replace(folder / item.name)
-        shutil.rmtree(unfinished, ignore_errors=True)
+        remove_listed(folder, old)  # nothing of another model may stay beside the new one
+        move_into(unfinished, folder)
+
+
+def remove_model(folder: Path) -> None:
+    """Remove a saved model, or the run that would have made it; files of any other origin stay."""
+    if folder.is_symlink() or not folder.is_dir() or not is_ours(folder):
+        return
+    remove_listed(folder, _written_before(folder))
+    if not (folder / STATES).is_symlink():
+        checkpoint.clear(folder / STATES, (LOCK, IDENTITY))
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def describe_folder(
@@ -260,7 +278,9 @@ def describe_folder(
 
 def _file_sizes(folder: Path) -> dict[str, int]:
     """What a model folder holds, so that a damaged file is noticed."""
-    return {str(p.relative_to(folder)): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        p.relative_to(folder).as_posix(): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def label_numbers(examples: Examples, labels: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -321,7 +341,15 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
         raise ModelError(
             f"{folder} has format {facts.get('format')}; this version of Closeknit reads format {FORMAT}"
         )
-    for name, size in facts.get("files", {}).items():
+    files = facts.get("files", {})
+    if not isinstance(files, dict):
+        raise ModelError(f"{folder / MAIN} is damaged: its list of files is not a table of sizes")
+    for name, size in files.items():
+        if not is_plain(name):  # a name from a file is never a path
+            raise ModelError(
+                f"{folder / MAIN} is damaged: its list of files has the entry {name!r}, "
+                "which no saved model has"
+            )
         path = folder / name
         if path.suffix in TO_LOOK_AT:
             continue
@@ -378,20 +406,13 @@ def _check_no_more(trunk: Any, names: Sequence[str], path: Path) -> None:
         raise ModelError(f"{path}: the weights do not match config.json; it has no place for {spare[0]}")
 
 
-def _written_before(folder: Path) -> list[str]:
-    """The files and folders of the model that is in a folder, by its own list."""
+def _written_before(folder: Path) -> list[object]:
+    """The entries of the list of files in the model folder; nothing has checked them."""
     try:
         files = read_facts(folder, None).get("files", {})
     except ModelError:
         return []
-    return sorted({name.split("/")[0] for name in files} | {"README.md"})
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    return [*files, CARD]
 
 
 def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

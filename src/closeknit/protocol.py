@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -201,6 +202,8 @@ def _details(
 
 # ---------------------------------------------------------------- files of lines
 
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")  # the details of a run lie in a file that is named by its key
+
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
     """Add a record as one line, on the disk before this returns."""
@@ -243,5 +246,6 @@ def read_results(path: Path) -> list[Result]:
 def _results(records: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
     names = {f.name for f in dataclasses.fields(Result)}
     for record in records:
-        if names - {"settings", "source"} <= record.keys() <= names:  # lines of old have neither
+        complete = names - {"settings", "source"} <= record.keys() <= names  # older lines have neither
+        if complete and _PLAIN_KEY.fullmatch(str(record["key"])):
             yield Result(**record)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from . import catalogue
+from . import catalogue, checkpoint
 from .checkpoint import lock_folder, no_space_explained, read_json, write_json
 from .config import RunConfig, differences
 from .data import DataSet, Examples, Fingerprint, split, spoken
@@ -21,7 +20,8 @@ from .embedding_scores import ScoredPairs
 from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
 from .mining import mine_negatives
-from .model import ALONE, IDENTITY, KINDS, LOCK, MAIN, METRICS, STATES, is_ours, read_facts
+from .model import ALONE, IDENTITY, KINDS, LOCK, STATES, is_ours, read_facts, remove_model
+from .model_files import MAIN, METRICS
 from .multitask import MultiTaskConfig, MultiTaskFit, MultiTaskModel, TaskData, load_tasks
 from .multitask.data import fingerprint
 from .multitask.fit import pretraining_sentences
@@ -170,7 +170,7 @@ def multitask_in_folder(
         _check_resumable(out, identity, tell=lambda text: None)
     if world.main and overwrite:
         with _held(out):
-            shutil.rmtree(out / ALONE, ignore_errors=True)
+            _remove_single_models(out / ALONE)
     singles: dict[str, Any] = {}
     for name in config.tasks if alone and len(config.tasks) > 1 else ():
         tell(f"{name} alone")
@@ -270,7 +270,7 @@ def _in_folder(
                 lock = lock_folder(states / LOCK, out)
                 stack.enter_context(lock or contextlib.nullcontext())
                 if overwrite:  # the old model stays until the new one takes its place
-                    _clear(states, but=LOCK)
+                    checkpoint.clear(states, (IDENTITY,))
                 write_json(states / IDENTITY, identity)
         wait_for_all(world)
         signals = stack.enter_context(_StopSignals())
@@ -294,7 +294,7 @@ def _in_folder(
                 "stopped after the last step, before the model was saved; the state is, go on with --resume"
             ) from None
         if world.main:
-            shutil.rmtree(states, ignore_errors=True)
+            checkpoint.clear(states, (LOCK, IDENTITY))
     return fit.model.metrics if world.main else {}
 
 
@@ -324,12 +324,14 @@ def _held(out: Path) -> Iterator[None]:
             handle.close()
 
 
-def _clear(folder: Path, *, but: str) -> None:
-    for item in folder.iterdir():
-        if item.is_dir():
-            shutil.rmtree(item, ignore_errors=True)
-        elif item.name != but:
-            item.unlink(missing_ok=True)
+def _remove_single_models(folder: Path) -> None:
+    """Remove the models that were trained on one task each; files of any other origin stay."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for single in list(folder.iterdir()):
+        remove_model(single)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[str], None] = say) -> None:

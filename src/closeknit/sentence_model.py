@@ -21,9 +21,6 @@ from .encoder import Encoder, load_encoder
 from .errors import ConfigError, did_you_mean
 from .evaluation import Floats, encode_texts
 from .model import (
-    HEADS,
-    MAIN,
-    METRICS,
     damage_explained,
     describe_folder,
     existing_device,
@@ -33,6 +30,7 @@ from .model import (
     save_folder,
     write_encoder,
 )
+from .model_files import HEADS, MAIN, METRICS
 from .progress import progress_bar
 from .tokens import PretrainedTokeniser, Tokeniser
 from .train_config import TrainConfig

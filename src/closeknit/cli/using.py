@@ -156,7 +156,8 @@ def embed(
 
     from ..encoder import Encoder
     from ..evaluation import outputs
-    from ..model import MAIN, read_facts
+    from ..model import read_facts
+    from ..model_files import MAIN
     from ..sentence_model import load_sentence_model
 
     if out.suffix != ".npy":

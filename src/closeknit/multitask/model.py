@@ -24,8 +24,6 @@ from ..evaluation import Floats, outputs, softmax
 from ..metrics import classification_scores, pearson, spearman
 from ..mistakes import Mistake, class_mistakes, read_mistakes, score_mistakes, write_mistakes
 from ..model import (
-    HEADS,
-    METRICS,
     damage_explained,
     describe_folder,
     existing_device,
@@ -36,12 +34,11 @@ from ..model import (
     save_folder,
     write_encoder,
 )
+from ..model_files import HEADS, METRICS, MISTAKES
 from ..tokens import Tokeniser, Tokens, stacked
 from .config import MultiTaskConfig, TaskConfig
 from .data import TaskData, as_asked, named
 from .heads import PairHead, SingleHead, Top
-
-MISTAKES = "mistakes"
 
 
 @dataclass(frozen=True)
