@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from . import report
+from .board import Board
 from .checkpoint import lock_folder, no_space_explained, write_json
 from .data import Examples
 from .errors import ConfigError, TrainingError
 from .model import versions
 from .plans import Cell, Loaded, Plan, Planner, cells_of
-from .progress import Board, say
+from .progress import say
 from .protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results
 from .runners import Cluster, Here, Runner, Workers, threads_each
 from .study import Study

@@ -12,14 +12,22 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .config import RunConfig
-from .data import Examples, from_python, holds_no_rows, is_missing, single_texts
+from .data import from_python, single_texts
 from .embedding import EmbeddingFit
 from .embedding_scores import ScoredPairs, pairs_from
 from .errors import ConfigError, DataError
+from .estimator_settings import (
+    changed_settings,
+    given_settings,
+    plain_values,
+    settings_argument,
+    unnamed_settings,
+)
 from .evaluation import Floats, softmax
 from .fitting import Fit
 from .model import Model
 from .progress import follow
+from .python_inputs import as_list, label_values, labelled_examples
 from .sentence_model import EmbeddingConfig, SentenceModel, with_recipe
 from .sentences import sentences_from
 
@@ -71,7 +79,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         self, X: Texts, y: Sequence[Any], validation: tuple[Texts, Sequence[Any]] | None = None
     ) -> TextClassifier:
         """Learn from texts and their labels; with a validation part the best epoch is kept."""
-        examples, labels, kind = _labelled(X, y, "the training data")
+        examples, labels, kind = labelled_examples(X, y, "the training data")
         classes = np.unique(labels)
         names = [str(name) for name in classes.tolist()]
         held_out = None
@@ -81,7 +89,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
                     "the validation part is not (texts, labels); to hold out a tenth of the training data, "
                     'give train_options={"validation": 0.1} instead'
                 )
-            held_out, _, _ = _labelled(*validation, "the validation part")
+            held_out, _, _ = labelled_examples(*validation, "the validation part")
         fit = Fit(examples, self._config(), validation=held_out, labels=names)
         for _ in follow(fit, self.objective, show=self.verbose):
             pass
@@ -92,20 +100,20 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
 
     def _config(self) -> RunConfig:
         train: dict[str, Any] = {
-            **_given(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
+            **given_settings(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
             "seed": self.random_state,
-            **_table(train_options=self.train_options),
+            **settings_argument(train_options=self.train_options),
         }
         encoder = {
-            **_given(name=self.encoder, pooling=self.pooling),
+            **given_settings(name=self.encoder, pooling=self.pooling),
             "max_length": self.max_length,
-            **_table(encoder_options=self.encoder_options),
+            **settings_argument(encoder_options=self.encoder_options),
         }
         if not isinstance(self.random_state, int | np.integer):
             raise ConfigError(f"random_state is {self.random_state}; it must be a whole number")
-        objective = {"name": self.objective, **_table(objective_options=self.objective_options)}
+        objective = {"name": self.objective, **settings_argument(objective_options=self.objective_options)}
         tables = {"encoder": encoder, "objective": objective, "train": train}
-        return RunConfig.from_dict(_plain(tables))
+        return RunConfig.from_dict(plain_values(tables))
 
     def _outputs(self, X: Texts) -> tuple[Floats, Floats]:
         check_is_fitted(self, "model_")
@@ -128,7 +136,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
     def evaluate(self, X: Texts, y: Sequence[Any]) -> dict[str, Any]:
         """Accuracy, weighted and macro F1, and each class on its own."""
         check_is_fitted(self, "model_")
-        return self.model_.evaluate(_labelled(X, y, "the data")[0])
+        return self.model_.evaluate(labelled_examples(X, y, "the data")[0])
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder that this class, transformers and sentence-transformers can load."""
@@ -153,8 +161,12 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
             pooling=run.encoder.pooling,
             objective_options=run.objective.options or None,
             random_state=run.train.seed,
-            train_options=_beyond(options["train"], ("epochs", "batch_size", "lr", "seed"), usual["train"]),
-            encoder_options=_beyond(options["encoder"], ("name", "max_length", "pooling"), usual["encoder"]),
+            train_options=changed_settings(
+                options["train"], ("epochs", "batch_size", "lr", "seed"), usual["train"]
+            ),
+            encoder_options=changed_settings(
+                options["encoder"], ("name", "max_length", "pooling"), usual["encoder"]
+            ),
         )
         loaded.model_ = model
         loaded.classes_ = np.array([_TYPES[model.label_type](label) for label in model.labels])
@@ -165,30 +177,6 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         return tags
-
-
-def _given(**settings: Any) -> dict[str, Any]:
-    """The settings that were given; the others come with the objective or method."""
-    return {name: value for name, value in settings.items() if value is not None}
-
-
-def _table(**given: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The settings of one argument, by its name; refused where it holds none."""
-    ((name, settings),) = given.items()
-    if settings is not None and not isinstance(settings, Mapping):
-        raise ConfigError(f"{name} is {settings!r}; it must be a dictionary of settings")
-    return settings or {}
-
-
-def _plain(value: Any) -> Any:
-    """Settings as a run file would hold them, however deep: no numbers or arrays of NumPy, no tensors, no paths."""
-    if isinstance(value, Mapping):
-        return {key: _plain(own) for key, own in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(own) for own in value]
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value) if isinstance(value, Path) else value
 
 
 class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -233,7 +221,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> SentenceEncoder:
         """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best epoch is kept."""
         name = "the training data"
-        sentences = sentences_from(_listed(X), None if y is None else _values(y, name), name=name)
+        sentences = sentences_from(as_list(X), None if y is None else label_values(y, name), name=name)
         if validation is not None and not isinstance(validation, ScoredPairs):
             validation = pairs_from(validation, name="the validation part")
         fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=validation)
@@ -249,16 +237,16 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 "name": self.encoder,
                 "max_length": self.max_length,
                 "pooling": self.pooling,
-                **_table(encoder_options=self.encoder_options),
+                **settings_argument(encoder_options=self.encoder_options),
             },
-            "method": {"name": method, **_table(method_options=self.method_options)},
+            "method": {"name": method, **settings_argument(method_options=self.method_options)},
             "train": {
-                **_given(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
+                **given_settings(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
                 "seed": self.random_state,
-                **_table(train_options=self.train_options),
+                **settings_argument(train_options=self.train_options),
             },
         }
-        return with_recipe(_plain(tables), columns)
+        return with_recipe(plain_values(tables), columns)
 
     def encode(
         self,
@@ -274,7 +262,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "model_")
         return self.model_.encode(
-            single_texts(_listed(texts)),
+            single_texts(as_list(texts)),
             normalize=normalize,
             batch_size=batch_size,
             show_progress=show_progress,
@@ -307,58 +295,13 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             tables["train"]["lr"],
             tables["encoder"]["max_length"],
             tables["encoder"]["pooling"],
-            _rest(tables["method"], "name"),
+            unnamed_settings(tables["method"], "name"),
             tables["train"]["seed"],
-            _rest(tables["train"], "epochs", "batch_size", "lr", "seed"),
-            _rest(tables["encoder"], "name", "max_length", "pooling"),
+            unnamed_settings(tables["train"], "epochs", "batch_size", "lr", "seed"),
+            unnamed_settings(tables["encoder"], "name", "max_length", "pooling"),
         )
         made.model_ = model
         return made
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
-
-
-def _rest(values: Mapping[str, Any], *named: str) -> dict[str, Any]:
-    """The settings of a table that have no argument of their own, but for those that are not set."""
-    return {key: value for key, value in values.items() if key not in named and value is not None}
-
-
-def _listed(texts: Any) -> Any:
-    """Iterators are read once, here; what has a length is left as it is."""
-    return texts if hasattr(texts, "__len__") or texts is None else list(texts)
-
-
-def _labelled(X: Any, y: Any, name: str) -> tuple[Examples, npt.NDArray[Any], str]:
-    """Texts with their labels, the labels as they were given, all of one kind, and that kind's name."""
-    values = _values(y, name)
-    kinds = {type(value) for value in values}
-    if float in kinds:
-        raise DataError(f"{name}: labels are fractional numbers; give class names or whole numbers")
-    if not kinds <= {str, int, bool}:
-        kind = next(kind.__name__ for kind in kinds if kind not in (str, int, bool))
-        raise DataError(f"{name}: labels are of the kind {kind}; give class names or whole numbers")
-    if len(kinds) > 1:
-        shown = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise DataError(f"{name}: labels are of several kinds ({shown}); give one kind")
-    labels = np.array(values)
-    return from_python(X, labels.tolist(), name=name), labels, next(iter(kinds)).__name__ if kinds else "str"
-
-
-def _values(y: Any, name: str) -> list[Any]:
-    """Labels as a list; none is missing."""
-    if y is None:
-        raise DataError(f"{name}: there are no labels; give one label a text")
-    if holds_no_rows(y):
-        raise DataError(f"{name}: the labels are a {type(y).__name__}; give a list, or one column of a table")
-    values = [value.item() if isinstance(value, np.generic) else value for value in y]
-    if any(not isinstance(value, str) and is_missing(value) for value in values):
-        raise DataError(f"{name}: some labels are missing (None or NaN)")
-    return values
-
-
-def _beyond(
-    values: Mapping[str, Any], named: Sequence[str], defaults: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The settings that have no argument of their own and are not at their default."""
-    return {k: v for k, v in values.items() if k not in named and v != defaults[k]} or None

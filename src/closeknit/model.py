@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -427,7 +427,15 @@ def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
 # ---------------------------------------------------------------- other libraries' layouts
 
 
-def sequence_classifier(model: Model) -> str | None:
+class Exported(Protocol):
+    """What is written of a classifier for transformers."""
+
+    encoder: Encoder
+    heads: nn.ModuleDict
+    labels: list[str]
+
+
+def sequence_classifier(model: Exported) -> str | None:
     """The transformers class that computes the same logits, where the architecture has one."""
     from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING as known
 
@@ -453,7 +461,7 @@ def write_encoder(
     encoder: Encoder,
     max_length: int,
     *,
-    classifier: Model | None = None,
+    classifier: Exported | None = None,
     dense: nn.Module | None = None,
 ) -> None:
     """The weights as other libraries read them: as a sequence classifier where it is one, else as a bare encoder.
@@ -473,7 +481,7 @@ def write_encoder(
     _write_sentence_transformers(folder, encoder, trunk, max_length, dense)
 
 
-def _write_transformers(folder: Path, model: Model, trunk: Any) -> None:
+def _write_transformers(folder: Path, model: Exported, trunk: Any) -> None:
     config = copy.deepcopy(trunk.config)
     tensors = {key: value for key, value in trunk.state_dict().items()}
     name = sequence_classifier(model)
@@ -504,7 +512,7 @@ def _write_trunk(folder: Path, config: Any, tensors: dict[str, Tensor]) -> None:
     write_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
 
 
-def _head_tensors(model: Model) -> dict[str, Tensor]:
+def _head_tensors(model: Exported) -> dict[str, Tensor]:
     """The classifier's tensors under the architecture's own names."""
     shape, head = SHAPES[model.encoder.model_type], model.heads["logits"]
     assert isinstance(head, Classifier)

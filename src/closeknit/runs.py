@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from . import catalogue, checkpoint
 from .checkpoint import lock_folder, no_space_explained, read_json, write_json
@@ -29,6 +29,7 @@ from .processes import World, leave, this_world, wait_for_all
 from .progress import follow, say
 from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
 from .sentences import Sentences
+from .tasks import Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +71,7 @@ def train_in_folder(
 
     Of several processes only the first returns scores; the others return nothing.
     """
-    world = _begin(out, resume, overwrite)
+    world = begin_run(out, resume, overwrite)
     parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
     identity = {
         "kind": "text_classifier",
@@ -96,7 +97,7 @@ def train_in_folder(
         fit.model.metrics["asked"] = identity["run"]  # before settings that were left open were settled
         fit.model.metrics["steps"] = fit.training.number
 
-    metrics = _in_folder(out, identity, config.objective.name, build, score, resume, overwrite, world)
+    metrics = run_in_folder(out, identity, config.objective.name, build, score, resume, overwrite, world)
     leave(world)
     return metrics
 
@@ -116,7 +117,7 @@ def embed_in_folder(
     With `mine`, pairs get a hard negative each, found by the encoder as it is. Of several processes only the first returns
     anything.
     """
-    world = _begin(out, resume, overwrite)
+    world = begin_run(out, resume, overwrite)
     check_data(sentences, config.method, mine=mine)
     if world.main and is_sentence_encoder(config.encoder.name):
         say(
@@ -143,7 +144,9 @@ def embed_in_folder(
             sentences, config, validation=validation, folder=states, resume=resume, world=world
         )
 
-    metrics = _in_folder(out, identity, config.method.name, build, lambda fit: None, resume, overwrite, world)
+    metrics = run_in_folder(
+        out, identity, config.method.name, build, lambda fit: None, resume, overwrite, world
+    )
     leave(world)
     return metrics
 
@@ -161,15 +164,15 @@ def multitask_in_folder(
     With `alone` every task is first trained by itself, in the same way, in `out/alone/TASK`. Of several processes only the first
     returns scores.
     """
-    world = _begin(out, resume, overwrite)
+    world = begin_run(out, resume, overwrite)
     tell = say if world.main else lambda text: None
     data = load_tasks(config, tell=tell)
     sentences = pretraining_sentences(config, data, tell=tell)
     identity = _identity_of(data, config, sentences)
     if world.main and resume:  # before the single tasks, which may take long
-        _check_resumable(out, identity, tell=lambda text: None)
+        check_resumable(out, identity, tell=lambda text: None)
     if world.main and overwrite:
-        with _held(out):
+        with folder_held(out):
             _remove_single_models(out / ALONE)
     singles: dict[str, Any] = {}
     for name in config.tasks if alone and len(config.tasks) > 1 else ():
@@ -221,13 +224,13 @@ def _multitask(
             fit.model.metrics["alone"] = singles
 
     label = " + ".join(config.tasks)
-    return _in_folder(out, identity, label, build, score, resume, overwrite, world)
+    return run_in_folder(out, identity, label, build, score, resume, overwrite, world)
 
 
 # ---------------------------------------------------------------- what all runs in folders share
 
 
-def _begin(out: Path, resume: bool, overwrite: bool) -> World:
+def begin_run(out: Path, resume: bool, overwrite: bool) -> World:
     """This run's processes; refuses what cannot go together, and a folder that is taken."""
     if resume and overwrite:
         raise ConfigError(
@@ -239,10 +242,23 @@ def _begin(out: Path, resume: bool, overwrite: bool) -> World:
     return world
 
 
-AFit = TypeVar("AFit", Fit, EmbeddingFit, MultiTaskFit)
+class RunnableFit(Protocol):
+    """What a training in a folder needs of the fit of any product."""
+
+    model: Any  # has `metrics` and `save`
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def world(self) -> World: ...
+    def __iter__(self) -> Iterator[Step]: ...
+    def save_state(self) -> None: ...
 
 
-def _in_folder(
+AFit = TypeVar("AFit", bound=RunnableFit)
+
+
+def run_in_folder(
     out: Path,
     identity: Mapping[str, Any],
     label: str,
@@ -255,7 +271,7 @@ def _in_folder(
     """Build a fit, train it to its end with its states in the folder, save its model there, and return its metrics."""
     states = out / STATES
     if world.main and resume:
-        _check_resumable(out, identity)
+        check_resumable(out, identity)
     if resume and (out / MAIN).exists() and not (states / IDENTITY).exists():
         if not world.main:
             return {}
@@ -314,7 +330,7 @@ def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
 
 
 @contextlib.contextmanager
-def _held(out: Path) -> Iterator[None]:
+def folder_held(out: Path) -> Iterator[None]:
     """Refuse a folder in which another run is at work."""
     handle = lock_folder(out / STATES / LOCK, out) if (out / STATES).is_dir() else None
     try:
@@ -334,7 +350,7 @@ def _remove_single_models(folder: Path) -> None:
         folder.rmdir()
 
 
-def _check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[str], None] = say) -> None:
+def check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[str], None] = say) -> None:
     """Refuse to go on with a run, finished or not, that is another one than this."""
     states = out / STATES
     if (out / MAIN).exists() and not (states / IDENTITY).exists():
