@@ -31,11 +31,11 @@ import numpy as np
 import torch
 
 from closeknit import catalogue
+from closeknit.classification.fit import fit_model
 from closeknit.config import RunConfig
 from closeknit.data import Examples
 from closeknit.encoder import default_encoder, quiet_transformers
-from closeknit.fitting import fit_model
-from closeknit.model import versions
+from closeknit.models.folder import versions
 from closeknit.report import over_pools
 
 LENGTH, TESTED = 128, 1000

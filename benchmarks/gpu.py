@@ -58,7 +58,7 @@ def settings(encoder: str, objective: str = "cross_entropy", **train: Any) -> An
 def ours(train: Any, test: Any, encoder: str, rate: float) -> tuple[float, float]:
     import torch
 
-    from closeknit.fitting import Fit
+    from closeknit.classification.fit import Fit
 
     torch.cuda.synchronize()
     begun = time.perf_counter()
@@ -201,7 +201,7 @@ def floors(train: Any, encoder: str) -> str:
     """What the arithmetic and the traffic of an update would take at the rates that this GPU reaches."""
     import torch
 
-    from closeknit.fitting import Fit
+    from closeknit.classification.fit import Fit
 
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     rate = 2 * 8192**3 / timed(lambda: a @ a, 20)
@@ -246,8 +246,8 @@ def timed(work: Any, times: int) -> float:
 
 def softtriple(encoder: str) -> str:
     """Updates of 64 texts of 40 tokens, with and without the term."""
+    from closeknit.classification.fit import Fit
     from closeknit.data import Examples
-    from closeknit.fitting import Fit
 
     generator = np.random.default_rng(0)
     words = np.array("where is my card order today please back the a not arrived broken new old".split())
@@ -349,7 +349,7 @@ def _seconds(command: list[str]) -> float:
 def machine() -> str:
     import torch
 
-    from closeknit.model import versions
+    from closeknit.models.folder import versions
 
     shown = ", ".join(f"{name} {number}" for name, number in versions().items())
     return f"{torch.cuda.get_device_name()}; {shown}.\n"

@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from closeknit import catalogue
+from closeknit.classification.fit import fit_model
 from closeknit.config import RunConfig
 from closeknit.data import split, subset
-from closeknit.fitting import fit_model
-from closeknit.model import versions
+from closeknit.models.folder import versions
 from closeknit.objectives import OBJECTIVES
 
 ROWS, SEED = 1000, 2

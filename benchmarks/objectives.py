@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from closeknit.model import versions
+from closeknit.models.folder import versions
 from closeknit.objectives import (
     Contrastive,
     CrossEntropy,
@@ -41,7 +41,7 @@ from closeknit.objectives import (
     SupCon,
     Triplet,
     build_objective,
-)  # fmt: skip
+)
 from closeknit.objectives.joint import View
 
 Work = tuple[nn.Module, Callable[[], Tensor], list[Tensor]]

@@ -26,10 +26,11 @@ import numpy as np
 import torch
 
 from closeknit import catalogue
+from closeknit.classification.fit import fit_model
 from closeknit.config import RunConfig
 from closeknit.data import Examples
-from closeknit.fitting import Stock, fit_model
-from closeknit.model import versions
+from closeknit.models.folder import versions
+from closeknit.models.memory import Stock
 from closeknit.protocol import Job, append_line, read_lines
 from closeknit.runners import Here, cores
 

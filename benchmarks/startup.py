@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 
 from closeknit import catalogue
+from closeknit.classification.fit import fit_model
 from closeknit.config import RunConfig
 from closeknit.data import few_shot
 from closeknit.encoder import default_encoder
-from closeknit.fitting import fit_model
-from closeknit.model import versions
+from closeknit.models.folder import versions
 
 TEXT = "where is my refund"
 CLASSES = "from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel"

@@ -32,11 +32,11 @@ from transformers import (
 )
 
 from closeknit import catalogue
+from closeknit.classification.fit import fit_model
 from closeknit.config import RunConfig
 from closeknit.data import Examples, few_shot, subset
 from closeknit.encoder import default_encoder, quiet_transformers
-from closeknit.fitting import fit_model
-from closeknit.model import versions
+from closeknit.models.folder import versions
 
 BATCH, LENGTH, RATE = 32, 128, 1e-4
 MIXED = ("cr", "imdb")  # short texts and long ones

@@ -24,12 +24,12 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
 from closeknit import catalogue
+from closeknit.classification.fit import fit_model
 from closeknit.config import EncoderConfig, RunConfig
 from closeknit.data import Examples, subset
 from closeknit.evaluation import Floats, encode_texts
-from closeknit.fitting import fit_model
 from closeknit.metrics import unit_rows
-from closeknit.model import versions
+from closeknit.models.folder import versions
 
 ROWS, TESTED = 1000, 1000
 MEASURES = ("search", "cluster")

@@ -6,8 +6,8 @@ python examples/embeddings.py
 from __future__ import annotations
 
 from closeknit import SentenceEncoder, load
+from closeknit.embeddings.model import SentenceModel
 from closeknit.metrics import anisotropy, uniformity
-from closeknit.sentence_model import SentenceModel
 
 data = load("messages")
 texts, others = data.parts["train"].texts[:256], data.parts["test"].texts[:100]

@@ -17,13 +17,14 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from closeknit.bare import PREFIXES, BareTrunk, load_bare
+from closeknit.classification.fit import fit_model
+from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import Examples
+from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.encoder import BUNDLED_PACKAGE
 from closeknit.errors import ModelError
-from closeknit.fitting import fit_model
-from closeknit.model import Model, load_saved_encoder
-from closeknit.sentence_model import SentenceModel, load_sentence_model
+from closeknit.models.folder import load_saved_encoder
 from closeknit.tokens import FileTokeniser, PretrainedTokeniser
 
 KIN = sorted(PREFIXES)
@@ -382,7 +383,8 @@ def test_the_commands_do_without_transformers(bert, small_csv, tmp_path, command
 @pytest.mark.parametrize("dropout", [None, 0.2])
 @pytest.mark.parametrize("kind", KIN)
 def test_runs_of_a_study_train_without_transformers_to_the_same_weights(tiny, small, kind, dropout):
-    from closeknit.fitting import Fit, Stock
+    from closeknit.classification.fit import Fit
+    from closeknit.models.memory import Stock
 
     rows = Examples(small[0], None, small[1])
     config = RunConfig.from_dict(
@@ -419,8 +421,9 @@ def test_runs_of_a_study_do_not_import_transformers(tiny, small):
 
 
 def test_a_stock_loads_an_encoder_once_for_all_poolings(tiny, small, monkeypatch):
+    from closeknit.classification.fit import Fit
     from closeknit.config import EncoderConfig
-    from closeknit.fitting import Fit, Stock
+    from closeknit.models.memory import Stock
 
     rows, loads, load = Examples(small[0], None, small[1]), [], EncoderConfig.load
     monkeypatch.setattr(

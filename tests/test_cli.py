@@ -240,7 +240,7 @@ def test_labels_unknown_to_the_model_are_refused(workshop, closeknit, tmp_path):
 
 
 def test_every_commands_help_ends_with_an_example(closeknit):
-    from closeknit.cli import app
+    from closeknit.cli.shared import app
 
     assert "closeknit demo" in closeknit("--help").stdout
     for command in app.registered_commands:
@@ -462,7 +462,7 @@ def test_a_foreign_folder_is_left_alone_whatever_is_asked(tiny, small_csv, tmp_p
 def test_a_file_that_comes_into_the_folder_of_a_run_costs_nothing(
     tiny, small_csv, tmp_path, closeknit, monkeypatch
 ):
-    from closeknit import runs
+    from closeknit.models import run as runs
 
     def littered(fit, label):
         (tmp_path / "model" / "notes.txt").write_text("mine")
@@ -568,7 +568,7 @@ def test_the_version_can_be_asked(closeknit):
 
 
 def test_ctrl_c_before_the_first_step_is_told(closeknit, small_csv, tiny, monkeypatch):
-    from closeknit import runs
+    from closeknit.models import run as runs
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -578,8 +578,8 @@ def test_ctrl_c_before_the_first_step_is_told(closeknit, small_csv, tiny, monkey
 
 
 def test_ctrl_c_within_a_step_or_after_the_last_is_told(closeknit, small_csv, tiny, monkeypatch, tmp_path):
-    from closeknit import runs
-    from closeknit.model import Model
+    from closeknit.classification.model import Model
+    from closeknit.models import run as runs
 
     def interrupted(*_):
         raise KeyboardInterrupt

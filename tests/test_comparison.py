@@ -18,11 +18,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from closeknit import comparison, runners
+from closeknit.board import Board
 from closeknit.checkpoint import lock_folder
 from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
 from closeknit.errors import ConfigError, DataError, ModelError, TrainingError
-from closeknit.progress import Board
 from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
 from closeknit.report import of_last_search
 from closeknit.search import SearchConfig
@@ -106,8 +106,8 @@ def test_every_run_is_a_line_with_all_that_was_promised(study, tmp_path):
 def test_a_study_gives_the_numbers_of_single_fits(study, tmp_path):
     """What is shared between runs (weights, tokens) changes nothing."""
     from closeknit import catalogue
+    from closeknit.classification.fit import fit_model
     from closeknit.data import folds
-    from closeknit.fitting import fit_model
 
     made = study(seeds=(2,))
     found = {(r.objective, r.fold): r for r in run_study(made, tmp_path / "out", place=ONE, show=False)}
@@ -119,7 +119,7 @@ def test_a_study_gives_the_numbers_of_single_fits(study, tmp_path):
 
 
 def test_objectives_start_from_the_same_weights_and_take_the_same_batches(study, tmp_path, monkeypatch):
-    from closeknit.fitting import Fit
+    from closeknit.classification.fit import Fit
 
     seen: dict[str, list] = {}
     original = Fit.__iter__
@@ -473,7 +473,7 @@ def test_choosing_on_the_reported_folds_is_called_optimistic(study, tmp_path):
 
 
 def test_a_setting_that_breaks_the_training_scores_nothing(study, tmp_path, monkeypatch):
-    from closeknit.fitting import Fit
+    from closeknit.classification.fit import Fit
 
     original = Fit.__iter__
 

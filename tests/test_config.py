@@ -160,8 +160,8 @@ def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(mon
 
 
 def test_epochs_stay_open_only_where_a_rule_settles_them():
-    from closeknit.multitask import MultiTaskConfig
-    from closeknit.sentence_model import EmbeddingConfig
+    from closeknit.embeddings.model import EmbeddingConfig
+    from closeknit.multitask.config import MultiTaskConfig
 
     with pytest.raises(ConfigError, match=r"train\.epochs is 0; it must be at least 1"):
         EmbeddingConfig.from_dict({"train": {"epochs": 0}})

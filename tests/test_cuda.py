@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit.classification.fit import Fit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
-from closeknit.embedding import EmbeddingFit
+from closeknit.embeddings.fit import EmbeddingFit
+from closeknit.embeddings.model import with_recipe
 from closeknit.errors import TrainingError
-from closeknit.fitting import Fit
 from closeknit.protocol import Job
 from closeknit.runners import Here
-from closeknit.sentence_model import with_recipe
 from closeknit.sentences import sentences_from
 from conftest import losses_of as run
 

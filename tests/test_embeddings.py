@@ -9,21 +9,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.embedding import EmbeddingFit, check_data, fit_embedding, masked_batches
 from closeknit.embedding_scores import ScoredPairs, evaluate_suite, sts_scores
-from closeknit.encoder import load_encoder
-from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.mining import mine_negatives
-from closeknit.objectives import InfoNCE
-from closeknit.objectives.folded import Folded
-from closeknit.samplers import length_grouped
-from closeknit.sentence_model import (
+from closeknit.embeddings.fit import EmbeddingFit, check_data, fit_embedding, masked_batches
+from closeknit.embeddings.model import (
     EmbeddingConfig,
     MethodConfig,
     SentenceModel,
     load_sentence_model,
     with_recipe,
 )
+from closeknit.encoder import load_encoder
+from closeknit.errors import ConfigError, DataError, ModelError
+from closeknit.mining import mine_negatives
+from closeknit.objectives import InfoNCE
+from closeknit.objectives.folded import Folded
+from closeknit.samplers import length_grouped
 from closeknit.sentences import read_sentences, sentences_from
 from closeknit.views import SHORTEST, drophead, head_factors, mask_span, without_dropout
 from conftest import TINY
@@ -288,9 +288,9 @@ def test_a_chunked_step_has_the_gradients_of_the_whole_one_with_dropout_on(tiny,
 
 @pytest.mark.parametrize("name", ["supcon", "lcl", "clld", "triple_entropy"])
 def test_chunks_work_for_every_objective_that_compares_rows(tiny, small, name):
+    from closeknit.classification.fit import Fit
     from closeknit.config import RunConfig
     from closeknit.data import from_python
-    from closeknit.fitting import Fit
 
     tables = {
         "encoder": {"name": tiny(), "max_length": 16},
@@ -309,9 +309,9 @@ def test_without_dropout_chunks_change_nothing(tiny):
 
 @pytest.mark.parametrize("kind", ["bert", "xlnet"])
 def test_chunks_read_the_padding_of_the_whole_batch(tiny, kind):
+    from closeknit.classification.fit import Fit
     from closeknit.config import RunConfig
     from closeknit.data import from_python
-    from closeknit.fitting import Fit
 
     texts = [text * (1 + i % 3) for i, text in enumerate(["card lost ", "where is my parcel "] * 6)]
     tables = {
@@ -685,7 +685,7 @@ def test_any_folder_can_be_loaded_as_a_sentence_model(tiny, tmp_path, closeknit,
 
 
 def test_trained_sentence_encoders_are_known_by_name_or_files(tiny, tmp_path):
-    from closeknit.sentence_model import is_sentence_encoder
+    from closeknit.embeddings.model import is_sentence_encoder
 
     assert is_sentence_encoder(None)
     assert is_sentence_encoder("thenlper/gte-small") and is_sentence_encoder("intfloat/e5-base")

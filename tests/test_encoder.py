@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from closeknit import encoder as encoders
+from closeknit.classification.fit import Fit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.encoder import Encoder, load_encoder
 from closeknit.errors import ConfigError, MissingExtra, ModelError
 from closeknit.evaluation import outputs
-from closeknit.fitting import Fit
 from closeknit.heads import NearestCentroid, build_heads, read_views
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]

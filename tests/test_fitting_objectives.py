@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit.classification.fit import Fit
+from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.errors import ConfigError
-from closeknit.fitting import Fit, Lane, Stock
-from closeknit.model import Model
+from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import OBJECTIVES
 from conftest import losses_of as run
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit.classification.fit import fit_model
+from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import DataError, ModelError
-from closeknit.fitting import fit_model
-from closeknit.model import Model
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from closeknit.classification.fit import fit_model
+from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ModelError
-from closeknit.fitting import fit_model
-from closeknit.model import Model
-from closeknit.model_files import is_known, is_plain, remove_listed
+from closeknit.models.folder import is_known, is_plain, remove_listed
 from closeknit.protocol import Result, append_line, read_results
 
 ESCAPES = [

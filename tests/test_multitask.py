@@ -15,20 +15,13 @@ import torch
 
 from closeknit import MultiTask
 from closeknit.data import Examples
+from closeknit.embeddings.model import load_sentence_model
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.mistakes import word_overlap
-from closeknit.multitask import (
-    MultiTaskConfig,
-    MultiTaskFit,
-    MultiTaskModel,
-    TaskData,
-    load_tasks,
-    read_multitask,
-    recipes,
-)
-from closeknit.multitask.config import TaskConfig
-from closeknit.multitask.fit import pretraining_sentences
-from closeknit.sentence_model import load_sentence_model
+from closeknit.multitask.config import MultiTaskConfig, TaskConfig, read_multitask, recipes
+from closeknit.multitask.data import TaskData, load_tasks
+from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
+from closeknit.multitask.model import MultiTaskModel
 from closeknit.sentences import judged_sentences, sentences_from
 from conftest import run_command
 

@@ -23,7 +23,7 @@ from closeknit.objectives import (
     Triplet,
     View,
     build_objective,
-)  # fmt: skip
+)
 
 
 def unit(v):

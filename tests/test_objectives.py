@@ -25,7 +25,7 @@ from closeknit.objectives import (
     build_objective,
     describe,
     objective_options,
-)  # fmt: skip
+)
 
 
 def unit(v):

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeknit.classification.fit import Fit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.encoder import load_encoder
-from closeknit.fitting import Fit, Lane, Stock
 from closeknit.graphs import BASE, CAPTURE, GRAIN, choose_widths, task_widths
 from closeknit.lean import Lean
+from closeknit.models.memory import Lane, Stock
 from closeknit.plain import PlainTrunk, kept, thinned
 
 KIN = ("bert", "roberta", "electra", "distilbert")

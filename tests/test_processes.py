@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from closeknit.classification.fit import Fit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
-from closeknit.fitting import Fit
 from closeknit.processes import World, return_memory
 
 SCRIPT = """

@@ -4,7 +4,12 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from closeknit.samplers import batches_per_epoch, k_per_class, length_grouped, rows_without_positive
+from closeknit.samplers import (
+    batches_per_epoch,
+    k_per_class,
+    length_grouped,
+    rows_without_positive,
+)
 
 lengths = st.lists(st.integers(1, 128), min_size=1, max_size=300).map(np.array)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit.classification.fit import Fit, fit_model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ConfigError, ModelError, TrainingError
-from closeknit.fitting import Fit, fit_model
 from closeknit.rates import rate_factor
 from closeknit.train_config import TrainConfig
 from closeknit.training import NotFinite, train
@@ -317,7 +317,7 @@ def test_the_loop_refuses_what_only_a_rule_of_rows_and_classes_settles(tiny, sma
 def test_lora_fits_and_saves_a_plain_model(tiny, small, tmp_path):
     from transformers import AutoModel
 
-    from closeknit.model import Model
+    from closeknit.classification.model import Model
 
     examples = from_python(*small)
     model = fit_model(examples, config(tiny, encoder={"lora_rank": 2}, epochs=2))

@@ -64,19 +64,21 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .catalogue import load
-    from .comparison import Place, run_study
-    from .config import RunConfig
-    from .data import Examples
-    from .encoder import Encoder, load_encoder
-    from .errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
-    from .estimators import SentenceEncoder, TextClassifier
-    from .multitask import MultiTask, MultiTaskConfig
-    from .objectives import OBJECTIVES
-    from .study import Source, Study, read_study
-    from .tasks import Step, Task
-    from .train_config import TrainConfig
-    from .training import train
+    from closeknit.catalogue import load
+    from closeknit.classification.estimator import TextClassifier
+    from closeknit.comparison import Place, run_study
+    from closeknit.config import RunConfig
+    from closeknit.data import Examples
+    from closeknit.embeddings.estimator import SentenceEncoder
+    from closeknit.encoder import Encoder, load_encoder
+    from closeknit.errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
+    from closeknit.multitask.config import MultiTaskConfig
+    from closeknit.multitask.estimator import MultiTask
+    from closeknit.objectives import OBJECTIVES
+    from closeknit.study import Source, Study, read_study
+    from closeknit.tasks import Step, Task
+    from closeknit.train_config import TrainConfig
+    from closeknit.training import train
 
 
 def __getattr__(name: str) -> Any:

@@ -1,3 +1,3 @@
-from .cli import main
+from closeknit.cli import main
 
 main()

@@ -6,9 +6,9 @@ import sys
 import time
 from typing import Any
 
-from .progress import say
-from .protocol import Job, Outcome, Result
-from .report import summarise
+from closeknit.progress import say
+from closeknit.protocol import Job, Outcome, Result
+from closeknit.report import summarise
 
 
 class Board:

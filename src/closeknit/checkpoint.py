@@ -16,9 +16,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .errors import ConfigError, ModelError
+from closeknit.errors import ConfigError, ModelError
 
 TENSORS, FACTS = "state.safetensors", "state.json"
+
+# The stages of a run that has several, such as a pretraining before the tasks.
+STAGES = ("adapt", "learn", "pretrain", "tasks")
 
 _OWN_FOLDERS = re.compile(r"step-\d{9,}|unfinished-\d+(-before)?")  # the names of what `save` makes
 
@@ -47,9 +50,15 @@ def save(folder: Path, number: int, tensors: dict[str, Tensor], facts: dict[str,
 
 
 def clear(folder: Path, files: Sequence[str] = ()) -> None:
-    """Remove the checkpoints of a folder and these files; the folder too, when nothing is left in it."""
+    """Remove the checkpoints of a folder and these files; the folder too, when nothing is left in it.
+
+    The stages of a run keep their checkpoints in folders of their own, which are cleared as well.
+    """
     for checkpoint in _own_folders(folder):
         shutil.rmtree(checkpoint, ignore_errors=True)
+    for stage in STAGES:
+        if (folder / stage).is_dir() and not (folder / stage).is_symlink():
+            clear(folder / stage)
     for name in files:
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody's own files stay, and so does their folder

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from . import report
-from .board import Board
-from .checkpoint import lock_folder, no_space_explained, write_json
-from .data import Examples
-from .errors import ConfigError, TrainingError
-from .model import versions
-from .plans import Cell, Loaded, Plan, Planner, cells_of
-from .progress import say
-from .protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results
-from .runners import Cluster, Here, Runner, Workers, threads_each
-from .study import Study
+from closeknit import report
+from closeknit.board import Board
+from closeknit.checkpoint import lock_folder, no_space_explained, write_json
+from closeknit.data import Examples
+from closeknit.errors import ConfigError, TrainingError
+from closeknit.models.folder import versions
+from closeknit.plans import Cell, Loaded, Plan, Planner, cells_of
+from closeknit.progress import say
+from closeknit.protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results
+from closeknit.runners import Cluster, Here, Runner, Workers, threads_each
+from closeknit.study import Study
 
 STUDY, RESULTS, TRIALS, DETAILS = "study.json", "results.jsonl", "trials.jsonl", "details"
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import catalogue, report
-from .comparison import run_study
-from .config import RunConfig
-from .data import from_python
-from .encoder import load_encoder
-from .evaluation import outputs, softmax
-from .fitting import Fit
-from .pages import write_report
-from .progress import follow, say
-from .protocol import Result
-from .study import Source, Study
+from closeknit import catalogue, report
+from closeknit.classification.fit import Fit
+from closeknit.comparison import run_study
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.encoder import load_encoder
+from closeknit.evaluation import outputs, softmax
+from closeknit.pages import write_report
+from closeknit.progress import follow, say
+from closeknit.protocol import Result
+from closeknit.study import Source, Study
 
 OBJECTIVES = ("cross_entropy", "triple_entropy")
 # Small batches at a high rate: the classes part in four passes, on two cores in minutes.
@@ -97,8 +97,8 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None, overwrite
 
 
 def _picture(path: Path, rows: list[Result], before: object, after: object, labels: list[str]) -> Path | None:
-    from .errors import MissingExtra
-    from .plots import comparison
+    from closeknit.errors import MissingExtra
+    from closeknit.plots import comparison
 
     try:
         comparison(path, rows, before, after, labels, "Closeknit demo: customer messages")  # type: ignore[arg-type]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from closeknit.embeddings.model import SentenceModel, load_sentence_model
+
 from . import catalogue
 from .data import DataSet, Examples, split
 from .embedding_scores import Score, as_scores, evaluate_suite, labelled_scores
@@ -12,7 +14,6 @@ from .embedding_scores import retrieval as retrieval_scores
 from .errors import ConfigError, DataError
 from .plots import alignment_uniformity, pyplot
 from .progress import say
-from .sentence_model import SentenceModel, load_sentence_model
 from .sentences import read_sentences
 
 MEASURES = ("spearman", "pearson", "alignment", "uniformity", "anisotropy")

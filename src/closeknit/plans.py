@@ -12,14 +12,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .config import RunConfig
-from .data import Examples, Fingerprint, Rows, folds, subset
-from .encoder import identity
-from .errors import ConfigError, DataError, did_you_mean
-from .progress import say
-from .protocol import Job, Outcome, Result
-from .search import Try, most_tries, search
-from .study import Study, with_options
+from closeknit.config import RunConfig
+from closeknit.data import Examples, Fingerprint, Rows, folds, subset
+from closeknit.encoder import identity
+from closeknit.errors import ConfigError, DataError, did_you_mean
+from closeknit.progress import say
+from closeknit.protocol import Job, Outcome, Result
+from closeknit.search import Try, most_tries, search
+from closeknit.study import Study, with_options
 
 INNER_FOLDS = 5  # a training fold is cut into so many; the first ones are the validation parts of its search
 

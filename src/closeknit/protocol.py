@@ -16,14 +16,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .config import RunConfig
-from .data import Examples, Rows
-from .evaluation import outputs, softmax
-from .fitting import Fit, Lane, Stock
-from .metrics import classification_scores
-from .model import label_numbers
-from .processes import this_world
-from .training import NotFinite
+from closeknit.classification.fit import Fit
+from closeknit.config import RunConfig
+from closeknit.data import Examples, Rows
+from closeknit.evaluation import outputs, softmax
+from closeknit.label_numbers import label_numbers
+from closeknit.metrics import classification_scores
+from closeknit.models.memory import Lane, Stock
+from closeknit.processes import this_world
+from closeknit.training import NotFinite
 
 MAP_ROWS = 500  # test texts whose vectors are kept for a map
 MISTAKES = 40  # mistakes of a run whose text is kept

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .data import Examples, from_python, holds_no_rows, is_missing
-from .errors import DataError
+from closeknit.data import Examples, from_python, holds_no_rows, is_missing
+from closeknit.errors import DataError
 
 
 def as_list(texts: Any) -> Any:

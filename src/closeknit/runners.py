@@ -19,9 +19,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from .data import Examples
-from .errors import CloseknitError, ConfigError, MissingExtra, TrainingError
-from .protocol import Job, Outcome
+from closeknit.data import Examples
+from closeknit.errors import CloseknitError, ConfigError, MissingExtra, TrainingError
+from closeknit.protocol import Job, Outcome
 
 RETRIES = 3  # how often a job is begun again after the process that did it died
 
@@ -55,7 +55,7 @@ def _stock(job: Job, examples: Examples, threads: int) -> Any:
     """The encoder and the tokens of the last data set, which this process keeps for the next job."""
     import torch
 
-    from .fitting import Stock
+    from closeknit.models.memory import Stock
 
     if torch.get_num_threads() != threads:
         torch.set_num_threads(threads)
@@ -68,7 +68,7 @@ def _stock(job: Job, examples: Examples, threads: int) -> Any:
 
 def _do(job: Job, examples: Examples, threads: int) -> Outcome:
     """Do a job in this process."""
-    from .protocol import do
+    from closeknit.protocol import do
 
     return do(job, _stock(job, examples, threads))
 
@@ -115,7 +115,7 @@ class Here:
             return True
         import torch
 
-        from .fitting import memory_is_plenty
+        from closeknit.models.memory import memory_is_plenty
 
         if place.lane is None and not self.proved:
             return False  # how much a job takes is known when one has been done
@@ -140,8 +140,8 @@ class _Place:
         self.work: Any = None
 
     def start(self, job: Job, stock: Any) -> None:
-        from .fitting import Lane
-        from .protocol import doing
+        from closeknit.models.memory import Lane
+        from closeknit.protocol import doing
 
         if self.lane is None or self.lane.stock is not stock:
             self.lane = Lane(stock)

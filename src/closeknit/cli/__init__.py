@@ -15,17 +15,16 @@ from typing import Annotated
 
 import typer
 
-from ..errors import CloseknitError, Stopped
-
-from . import training, comparing, using, looking  # isort: skip  # noqa: F401  in the order of the help
-from .shared import app
+# isort: skip
+from closeknit.cli.shared import app
+from closeknit.errors import CloseknitError, Stopped
 
 __all__ = ["app", "main"]
 
 
 def _tell_version(asked: bool) -> None:
     if asked:
-        from .. import __version__
+        from closeknit import __version__
 
         print(__version__)
         raise typer.Exit

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
-from .shared import JsonOption, app, print_json, stoppable
+from closeknit.cli.shared import JsonOption, app, print_json, stoppable
+from closeknit.errors import ConfigError
 
 
 @app.command(
@@ -93,12 +93,19 @@ def compare(
     """
     import shlex
 
-    from ..comparison import Place, run_study, write_tables
-    from ..config import read_tables
-    from ..pages import write_report
-    from ..progress import say
-    from ..report import OPTIMISTIC, in_words, markdown_table, over_sets, overall_in_words, paper_table
-    from ..study import read_study
+    from closeknit.comparison import Place, run_study, write_tables
+    from closeknit.config import read_tables
+    from closeknit.pages import write_report
+    from closeknit.progress import say
+    from closeknit.report import (
+        OPTIMISTIC,
+        in_words,
+        markdown_table,
+        over_sets,
+        overall_in_words,
+        paper_table,
+    )
+    from closeknit.study import read_study
 
     asked: dict[str, Any] = {}
     if search is not None:
@@ -159,7 +166,7 @@ def report(
     ],
 ) -> None:
     """Write report.html for a study: tables with tests in plain words, charts, and an analysis of the errors."""
-    from ..pages import write_multitask_report, write_report
+    from closeknit.pages import write_multitask_report, write_report
 
     several = (folder / "closeknit.json").exists() or (folder / "checkpoints").is_dir()
     print(write_multitask_report(folder) if several else write_report(folder))

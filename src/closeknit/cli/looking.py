@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from .shared import DataSetOption, app, chosen_columns, stoppable
+from closeknit.cli.shared import DataSetOption, app, chosen_columns, stoppable
 
 
 @app.command(epilog="Example: closeknit objectives triple_entropy")
 def objectives(name: Annotated[str | None, typer.Argument(help="Tell more of this one.")] = None) -> None:
     """List the objectives that `train` knows, or explain one."""
-    from ..objectives import OBJECTIVES, describe
+    from closeknit.objectives import OBJECTIVES, describe
 
     if name is not None:
         print(describe(name))
@@ -31,7 +31,7 @@ def data(
     set_: DataSetOption = None,
 ) -> None:
     """List the data sets of the catalogue, or describe one."""
-    from ..catalogue import CATALOGUE, load, where
+    from closeknit.catalogue import CATALOGUE, load, where
 
     if name is None:
         width = max(len(known) for known in CATALOGUE)
@@ -65,7 +65,7 @@ def demo(
 
     Takes a few minutes on two cores. Started again, it goes on with the runs that are missing.
     """
-    from ..demo import run_demo
+    from closeknit.demo import run_demo
 
     with stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):
         found = run_demo(out, folds=folds, encoder=encoder, overwrite=overwrite)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError, Stopped
+from closeknit.errors import ConfigError, Stopped
 
 if TYPE_CHECKING:
-    from ..data import Columns
+    from closeknit.data import Columns
 
 app = typer.Typer(
     name="closeknit",
@@ -68,8 +68,8 @@ def chosen_columns(known: Columns | None, changes: list[str] | None) -> Columns:
     """The columns that a model was trained with, or the usual ones, with `--set data.…` on top."""
     import dataclasses
 
-    from ..config import read_config
-    from ..data import Columns
+    from closeknit.config import read_config
+    from closeknit.data import Columns
 
     given = [change.partition("=")[0].strip() for change in changes or []]
     for setting in given:

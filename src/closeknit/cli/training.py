@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import ConfigError
-from .shared import (
+from closeknit.cli.shared import (
     DataArgument,
     JsonOption,
     SetOption,
@@ -19,6 +18,7 @@ from .shared import (
     print_tasks,
     stoppable,
 )
+from closeknit.errors import ConfigError
 
 
 @app.command(epilog="Example: closeknit train messages --objective triple_entropy --out runs/first")
@@ -60,8 +60,8 @@ def train(
     The data needs the columns text and label (and text2 for pairs); name others with --set data.text=COLUMN. A
     data set with neither a test nor a validation part has a fifth of its rows held out to score the model.
     """
-    from ..config import read_config
-    from ..runs import train_in_folder
+    from closeknit.classification.run import train_in_folder
+    from closeknit.config import read_config
 
     named = {
         "objective.name": objective,
@@ -156,11 +156,11 @@ def embeddings(
 
     The folder opens in sentence-transformers with the same vectors.
     """
-    from ..config import read_tables, read_toml
-    from ..embedding_scores import read_scored_pairs
-    from ..runs import embed_in_folder
-    from ..sentence_model import with_recipe
-    from ..sentences import read_sentences
+    from closeknit.config import read_tables, read_toml
+    from closeknit.embedding_scores import read_scored_pairs
+    from closeknit.embeddings.model import with_recipe
+    from closeknit.embeddings.run import embed_in_folder
+    from closeknit.sentences import read_sentences
 
     columns = {
         role: name
@@ -253,9 +253,9 @@ def multitask(
     "pair_classify" (columns text, text2 and label) and "pair_score" (text, text2 and score). [schedule], [shared], [encoder],
     [train] and [pretrain] stand where something else than the defaults is meant. The state with the best average is kept.
     """
-    from ..multitask import read_multitask
-    from ..pages import write_multitask_report
-    from ..runs import multitask_in_folder
+    from closeknit.multitask.config import read_multitask
+    from closeknit.multitask.run import multitask_in_folder
+    from closeknit.pages import write_multitask_report
 
     named = {
         "encoder.name": encoder,

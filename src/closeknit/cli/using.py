@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError, DataError
-from .shared import (
+from closeknit.cli.shared import (
     DataSetOption,
     JsonOption,
     ModelArgument,
@@ -23,11 +22,12 @@ from .shared import (
     print_scores,
     print_tasks,
 )
+from closeknit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from ..data import Columns, Examples
-    from ..encoder import Encoder
-    from ..model import Model
+    from closeknit.classification.model import Model
+    from closeknit.data import Columns, Examples
+    from closeknit.encoder import Encoder
 
 LITTLE = 5e9  # letters times weights: what a thread does in some ten milliseconds
 
@@ -51,7 +51,7 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Score a trained model: a classifier on labelled texts; one of several tasks on each, with the average."""
-    from .. import catalogue
+    from closeknit import catalogue
 
     if _kind(model) == "multi_task":
         _evaluate_tasks(model, data, part, task, set_, json)
@@ -101,7 +101,7 @@ def predict(
     """
     labels: list[str]
     if _kind(model) == "multi_task":
-        from ..multitask import MultiTaskModel
+        from closeknit.multitask.model import MultiTaskModel
 
         several = MultiTaskModel.load(model, bare=True)
         if task is None and len(several.tasks) > 1:
@@ -154,11 +154,10 @@ def embed(
     """Turn texts into vectors."""
     import numpy as np
 
-    from ..encoder import Encoder
-    from ..evaluation import outputs
-    from ..model import read_facts
-    from ..model_files import MAIN
-    from ..sentence_model import load_sentence_model
+    from closeknit.embeddings.model import load_sentence_model
+    from closeknit.encoder import Encoder
+    from closeknit.evaluation import outputs
+    from closeknit.models.folder import MAIN, read_facts
 
     if out.suffix != ".npy":
         raise ConfigError(f"{out}: the vectors are written as a NumPy file; let its name end in .npy")
@@ -223,8 +222,8 @@ def evaluate_embeddings(
     json: JsonOption = False,
 ) -> None:
     """Score embeddings side by side: similarity, words, geometry, k-NN, a linear probe, retrieval."""
-    from ..embedding_scores import table
-    from ..embedding_suite import evaluate_models
+    from closeknit.embedding_scores import table
+    from closeknit.embedding_suite import evaluate_models
 
     scores = evaluate_models(
         models,
@@ -248,7 +247,7 @@ def evaluate_embeddings(
 
 
 def _load(folder: Path) -> Model:
-    from ..model import Model
+    from closeknit.classification.model import Model
 
     return Model.load(folder, bare=True)
 
@@ -278,14 +277,14 @@ def _check_writable(out: Path) -> None:
 
 def _kind(folder: Path) -> str:
     """What kind of model a folder holds, without loading it."""
-    from ..model import read_facts
+    from closeknit.models.folder import read_facts
 
     return str(read_facts(folder, None)["kind"])
 
 
 def _answers(examples: Examples, given: Any, labels: list[str]) -> Iterator[dict[str, Any]]:
     """What a model says of each row: a score, or a label with the probabilities of all."""
-    from ..evaluation import softmax
+    from closeknit.evaluation import softmax
 
     chances = softmax(given) if labels else given
     for row in range(len(examples)):
@@ -307,8 +306,8 @@ def _evaluate_tasks(
     """Score a model of several tasks: all of them on their own data, or one on the data given."""
     import dataclasses
 
-    from ..multitask import MultiTaskModel, load_tasks
-    from ..multitask.data import read_task
+    from closeknit.multitask.data import load_tasks, read_task
+    from closeknit.multitask.model import MultiTaskModel
 
     model = MultiTaskModel.load(folder, bare=True)
     if task is not None:
@@ -352,7 +351,7 @@ def _evaluate_tasks(
 def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examples:
     import dataclasses
 
-    from ..data import Columns, from_python, lines_of, read_file
+    from closeknit.data import Columns, from_python, lines_of, read_file
 
     if known is not None:  # every row is answered, unless it is said here that some may be left out
         known = dataclasses.replace(known, empty="error")

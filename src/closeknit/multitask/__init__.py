@@ -1,10 +1,16 @@
 """One encoder, several tasks: classification of texts, and classification and scoring of pairs."""
 
-from .config import MultiTaskConfig, SharedConfig, TaskConfig, read_multitask, recipes
-from .data import TaskData, load_tasks
-from .estimator import MultiTask
-from .fit import MultiTaskFit, fit_tasks
-from .model import MultiTaskModel
+from closeknit.multitask.config import (
+    MultiTaskConfig,
+    SharedConfig,
+    TaskConfig,
+    read_multitask,
+    recipes,
+)
+from closeknit.multitask.data import TaskData, load_tasks
+from closeknit.multitask.estimator import MultiTask
+from closeknit.multitask.fit import MultiTaskFit, fit_tasks
+from closeknit.multitask.model import MultiTaskModel
 
 __all__ = [
     "MultiTask",

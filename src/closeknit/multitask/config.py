@@ -12,12 +12,12 @@ from typing import Any
 
 from torch import nn
 
-from ..config import EncoderConfig, ObjectiveConfig, build_table, read_tables, read_toml
-from ..data import Columns, holds_data
-from ..errors import ConfigError, DataError, did_you_mean
-from ..schedules import ScheduleConfig
-from ..train_config import TrainConfig
-from .heads import HEADS
+from closeknit.config import EncoderConfig, ObjectiveConfig, build_table, read_tables, read_toml
+from closeknit.data import Columns, holds_data
+from closeknit.errors import ConfigError, DataError, did_you_mean
+from closeknit.multitask.heads import HEADS
+from closeknit.schedules import ScheduleConfig
+from closeknit.train_config import TrainConfig
 
 KINDS = ("classify", "pair_classify", "pair_score")
 METRICS = {

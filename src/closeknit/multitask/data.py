@@ -13,10 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from .. import catalogue
-from ..data import DataSet, Examples, Fingerprint, Rows, check_classes, joined, read_file, split, subset
-from ..errors import ConfigError, DataError, did_you_mean
-from .config import MultiTaskConfig, TaskConfig
+from closeknit import catalogue
+from closeknit.data import (
+    DataSet,
+    Examples,
+    Fingerprint,
+    Rows,
+    check_classes,
+    joined,
+    read_file,
+    split,
+    subset,
+)
+from closeknit.errors import ConfigError, DataError, did_you_mean
+from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 
 _PARTS = ("train", "validation", "test")
 

@@ -11,32 +11,31 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..data import Examples
-from ..embedding import EmbeddingFit
-from ..encoder import Encoder
-from ..errors import ConfigError, DataError
-from ..heads import Projection, Weighting
-from ..looping import Loop
-from ..objectives import Joint, build_objective
-from ..objectives.joint import Term
-from ..objectives.similarity import MeanSquared
-from ..objectives.softmax import CrossEntropy
-from ..processes import World, seeded, this_world
-from ..progress import say
-from ..samplers import batches_per_epoch, rows_that_meet
-from ..schedules import build_schedule
-from ..sentence_model import EmbeddingConfig, with_recipe
-from ..sentences import Sentences, judged_sentences, read_sentences
-from ..surgery import pcgrad
-from ..tasks import Shelved, Step, Task, labels_of
-from ..tokens import Tokeniser, Tokens
-from ..training import train
-from .config import MultiTaskConfig, TaskConfig
-from .data import TaskData, row_keys
-from .heads import PairHead
-from .model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
-
-_ENCODER, _HEADS, _OBJECTIVE = 2, 3, 4  # tell apart the random numbers made of one seed for different ends
+from closeknit import random_streams
+from closeknit.data import Examples
+from closeknit.embeddings.fit import EmbeddingFit
+from closeknit.embeddings.model import EmbeddingConfig, with_recipe
+from closeknit.encoder import Encoder
+from closeknit.errors import ConfigError, DataError
+from closeknit.heads import Projection, Weighting
+from closeknit.looping import Loop
+from closeknit.multitask.config import MultiTaskConfig, TaskConfig
+from closeknit.multitask.data import TaskData, row_keys
+from closeknit.multitask.heads import PairHead
+from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
+from closeknit.objectives import Joint, build_objective
+from closeknit.objectives.joint import Term
+from closeknit.objectives.similarity import MeanSquared
+from closeknit.objectives.softmax import CrossEntropy
+from closeknit.processes import World, seeded, this_world
+from closeknit.progress import say
+from closeknit.samplers import batches_per_epoch, rows_that_meet
+from closeknit.schedules import build_schedule
+from closeknit.sentences import Sentences, judged_sentences, read_sentences
+from closeknit.surgery import pcgrad
+from closeknit.tasks import Shelved, Step, Task, labels_of
+from closeknit.tokens import Tokeniser, Tokens
+from closeknit.training import train
 
 
 class MultiTaskFit:
@@ -70,7 +69,7 @@ class MultiTaskFit:
         self.stage = self._pretraining(sentences, folder, resume)
         encoder, tokeniser = self._encoder()
         answers = {name: Answers.of(own.train, config.tasks[name]) for name, own in data.items()}
-        with seeded(self.world, options.seed, _HEADS):
+        with seeded(self.world, options.seed, random_streams.HEADS):
             heads = build_top_and_heads(encoder, config, answers)
         self.model = MultiTaskModel(encoder, heads, tokeniser, answers, config)
         tasks = [self._task(name) for name in config.tasks]
@@ -130,7 +129,7 @@ class MultiTaskFit:
             for column in (own.train.texts, own.train.pairs or [])
             for text in column
         ]
-        with seeded(self.world, self.config.train.seed, _ENCODER):
+        with seeded(self.world, self.config.train.seed, random_streams.ENCODER):
             return config.load(Examples(texts))
 
     def _task(self, name: str) -> Task:
@@ -167,7 +166,7 @@ class MultiTaskFit:
             loss = CrossEntropy() if answers.labels else MeanSquared()
             return Joint([Term("loss", 1.0, loss, "logits")]), heads
         encoder, counts = self.model.encoder, Counter(examples.required_labels)
-        with seeded(self.world, self.config.train.seed, _OBJECTIVE, place):
+        with seeded(self.world, self.config.train.seed, random_streams.OBJECTIVE, place):
             objective = build_objective(
                 settings.objective,
                 encoder.dim,
@@ -184,7 +183,7 @@ class MultiTaskFit:
             raise ConfigError(
                 f"{settings.objective} learns from confusions, which only single-task training tells it"
             )
-        with seeded(self.world, self.config.train.seed, _HEADS, place):
+        with seeded(self.world, self.config.train.seed, random_streams.HEADS, place):
             if "projected" in objective.views:
                 heads["projected"] = Projection(encoder.dim)
             if "weights" in objective.views or "weighting_logits" in objective.views:

@@ -15,30 +15,38 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from ..card import multitask_card
-from ..checkpoint import read_json, read_tensors, write_tensors
-from ..data import Examples
-from ..encoder import Encoder
-from ..errors import ConfigError, did_you_mean
-from ..evaluation import Floats, outputs, softmax
-from ..metrics import classification_scores, pearson, spearman
-from ..mistakes import Mistake, class_mistakes, read_mistakes, score_mistakes, write_mistakes
-from ..model import (
+from closeknit.checkpoint import read_json, read_tensors, write_tensors
+from closeknit.data import Examples
+from closeknit.devices import existing_device
+from closeknit.encoder import Encoder
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.evaluation import Floats, outputs, softmax
+from closeknit.label_numbers import label_numbers
+from closeknit.metrics import classification_scores, pearson, spearman
+from closeknit.mistakes import (
+    Mistake,
+    class_mistakes,
+    read_mistakes,
+    score_mistakes,
+    write_mistakes,
+)
+from closeknit.models.card import multitask_card
+from closeknit.models.export import write_encoder
+from closeknit.models.folder import (
+    HEADS,
+    METRICS,
+    MISTAKES,
     damage_explained,
     describe_folder,
-    existing_device,
     fill,
-    label_numbers,
     load_saved_encoder,
     read_facts,
     save_folder,
-    write_encoder,
 )
-from ..model_files import HEADS, METRICS, MISTAKES
-from ..tokens import Tokeniser, Tokens, stacked
-from .config import MultiTaskConfig, TaskConfig
-from .data import TaskData, as_asked, named
-from .heads import PairHead, SingleHead, Top
+from closeknit.multitask.config import MultiTaskConfig, TaskConfig
+from closeknit.multitask.data import TaskData, as_asked, named
+from closeknit.multitask.heads import PairHead, SingleHead, Top
+from closeknit.tokens import Tokeniser, Tokens, stacked
 
 
 @dataclass(frozen=True)

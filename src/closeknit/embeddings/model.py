@@ -14,26 +14,28 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .card import sentence_card
-from .checkpoint import read_json, read_tensors, write_tensors
-from .config import EncoderConfig, build_table
-from .encoder import Encoder, load_encoder
-from .errors import ConfigError, did_you_mean
-from .evaluation import Floats, encode_texts
-from .model import (
+from closeknit.checkpoint import read_json, read_tensors, write_tensors
+from closeknit.config import EncoderConfig, build_table
+from closeknit.devices import existing_device
+from closeknit.encoder import Encoder, load_encoder
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.evaluation import Floats, encode_texts
+from closeknit.models.card import sentence_card
+from closeknit.models.export import write_encoder
+from closeknit.models.folder import (
+    HEADS,
+    MAIN,
+    METRICS,
     damage_explained,
     describe_folder,
-    existing_device,
     fill,
     load_saved_encoder,
     read_facts,
     save_folder,
-    write_encoder,
 )
-from .model_files import HEADS, MAIN, METRICS
-from .progress import progress_bar
-from .tokens import PretrainedTokeniser, Tokeniser
-from .train_config import TrainConfig
+from closeknit.progress import progress_bar
+from closeknit.tokens import PretrainedTokeniser, Tokeniser
+from closeknit.train_config import TrainConfig
 
 METHODS = ("simcse", "mirror", "multiple_negatives")
 LEVELS = ("sentence", "phrase", "word")

@@ -12,27 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .data import Examples
-from .embedding_scores import ScoredPairs, geometry_scores, sts_scores
-from .encoder import load_language_head
-from .errors import ConfigError, DataError
-from .heads import LanguageHead
-from .looping import Loop
-from .objectives import InfoNCE, MultipleNegatives, NTXent
-from .objectives.folded import Folded
-from .objectives.joint import Joint, Term
-from .objectives.softmax import CrossEntropy
-from .processes import World, seeded, this_world
-from .progress import say
-from .samplers import Plan, batches_per_epoch, length_grouped
-from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
-from .sentences import Sentences
-from .tasks import Batch, Shelved, Step, Task, dealt
-from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
-from .training import train
-from .views import drophead, mask_spans, without_dropout
-
-_ENCODER, _HEAD, _MASKING = 2, 3, 5  # tell apart the random numbers made of one seed for different ends
+from closeknit import random_streams
+from closeknit.data import Examples
+from closeknit.embedding_scores import ScoredPairs, geometry_scores, sts_scores
+from closeknit.embeddings.model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
+from closeknit.encoder import load_language_head
+from closeknit.errors import ConfigError, DataError
+from closeknit.heads import LanguageHead
+from closeknit.looping import Loop
+from closeknit.objectives import InfoNCE, MultipleNegatives, NTXent
+from closeknit.objectives.folded import Folded
+from closeknit.objectives.joint import Joint, Term
+from closeknit.objectives.softmax import CrossEntropy
+from closeknit.processes import World, seeded, this_world
+from closeknit.progress import say
+from closeknit.samplers import Plan, batches_per_epoch, length_grouped
+from closeknit.sentences import Sentences
+from closeknit.tasks import Batch, Shelved, Step, Task, dealt
+from closeknit.tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
+from closeknit.training import train
+from closeknit.views import drophead, mask_spans, without_dropout
 
 
 class EmbeddingFit:
@@ -69,7 +68,7 @@ class EmbeddingFit:
                 f"batches of {options.batch_size} in {options.accumulate} parts have one row each, with none to tell it "
                 "from; let train.batch_size be at least twice train.accumulate"
             )
-        with seeded(self.world, options.seed, _ENCODER):
+        with seeded(self.world, options.seed, random_streams.ENCODER):
             encoder, tokeniser = config.encoder.load()
         self.model = SentenceModel(encoder, tokeniser, config)
         self.use = method.head_use(encoder.pooling, paired=columns > 1)
@@ -77,7 +76,7 @@ class EmbeddingFit:
             raise ConfigError("pooling own has the encoder's dense layer already; use method.head=none")
         self.heads = nn.ModuleDict()
         if self.use != "none":
-            with seeded(self.world, options.seed, _HEAD):
+            with seeded(self.world, options.seed, random_streams.HEADS):
                 self.heads["projected"] = Dense(encoder.dim)
         self.stages = [self._adaptation(folder)] if method.adapt_epochs else []
         objective = Joint(
@@ -144,7 +143,7 @@ class EmbeddingFit:
         """Masked-language modelling on all texts, before anything else."""
         method, options = self.config.method, self.config.train
         encoder, tokeniser = self.model.encoder, self.model.tokeniser
-        with seeded(self.world, options.seed, _HEAD, 1):
+        with seeded(self.world, options.seed, random_streams.HEADS, 1):
             head = LanguageHead(load_language_head(self.config.encoder.name, encoder))
         texts = list(dict.fromkeys(text for column in self.sentences.columns for text in column))
         tokens = tokeniser(Examples(texts))
@@ -306,7 +305,11 @@ def masked_batches(
         _, rows, own, filler = deal(number, part, parts)
         inputs = tokens.pad(own)
         generator = torch.Generator().manual_seed(
-            int(np.random.SeedSequence((seed, _MASKING, number, world.rank)).generate_state(1)[0])
+            int(
+                np.random.SeedSequence((seed, random_streams.MASKING, number, world.rank)).generate_state(1)[
+                    0
+                ]
+            )
         )
         ids = inputs["input_ids"]  # (R, T)
         chosen = (torch.rand(ids.shape, generator=generator) < share) & ~inputs["special"]

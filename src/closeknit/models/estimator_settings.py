@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .errors import ConfigError
+from closeknit.errors import ConfigError
 
 
 def given_settings(**settings: Any) -> dict[str, Any]:

@@ -11,25 +11,20 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from .config import RunConfig
-from .data import from_python, single_texts
-from .embedding import EmbeddingFit
-from .embedding_scores import ScoredPairs, pairs_from
-from .errors import ConfigError, DataError
-from .estimator_settings import (
+from closeknit.classification.fit import Fit
+from closeknit.classification.model import Model
+from closeknit.config import RunConfig
+from closeknit.data import from_python
+from closeknit.errors import ConfigError, DataError
+from closeknit.evaluation import Floats, softmax
+from closeknit.models.estimator_settings import (
     changed_settings,
     given_settings,
     plain_values,
     settings_argument,
-    unnamed_settings,
 )
-from .evaluation import Floats, softmax
-from .fitting import Fit
-from .model import Model
-from .progress import follow
-from .python_inputs import as_list, label_values, labelled_examples
-from .sentence_model import EmbeddingConfig, SentenceModel, with_recipe
-from .sentences import sentences_from
+from closeknit.progress import follow
+from closeknit.python_inputs import labelled_examples
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}
@@ -177,131 +172,3 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
         return tags
-
-
-class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Turns a pretrained encoder into a sentence encoder; texts in, vectors out.
-
-    `fit` takes texts, (text, text2) pairs that belong together, or (text, text2, negative) triplets; labels, where given,
-    keep rows of one class from being each other's negatives. `method` is simcse, mirror or
-    multiple_negatives; None is simcse for texts and triplets, multiple_negatives for pairs. `method_options`, `train_options`
-    and `encoder_options` take the settings of the tables [method], [train] and [encoder] of a run file.
-    """
-
-    def __init__(
-        self,
-        method: str | None = None,
-        encoder: str | None = None,
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        learning_rate: float | None = None,
-        max_length: int = 128,
-        pooling: str = "mean",
-        method_options: Mapping[str, Any] | None = None,
-        random_state: int = 2,
-        train_options: Mapping[str, Any] | None = None,
-        encoder_options: Mapping[str, Any] | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.encoder = encoder
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.max_length = max_length
-        self.pooling = pooling
-        self.method_options = method_options
-        self.random_state = random_state
-        self.train_options = train_options
-        self.encoder_options = encoder_options
-        self.verbose = verbose
-
-    def fit(
-        self, X: Sequence[Any], y: Sequence[Any] | None = None, validation: Any = None
-    ) -> SentenceEncoder:
-        """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best epoch is kept."""
-        name = "the training data"
-        sentences = sentences_from(as_list(X), None if y is None else label_values(y, name), name=name)
-        if validation is not None and not isinstance(validation, ScoredPairs):
-            validation = pairs_from(validation, name="the validation part")
-        fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=validation)
-        for _ in follow(fit, fit.config.method.name, show=self.verbose):
-            pass
-        self.model_ = fit.model
-        return self
-
-    def _config(self, columns: int) -> EmbeddingConfig:
-        method = self.method or ("multiple_negatives" if columns == 2 else "simcse")
-        tables = {
-            "encoder": {
-                "name": self.encoder,
-                "max_length": self.max_length,
-                "pooling": self.pooling,
-                **settings_argument(encoder_options=self.encoder_options),
-            },
-            "method": {"name": method, **settings_argument(method_options=self.method_options)},
-            "train": {
-                **given_settings(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
-                "seed": self.random_state,
-                **settings_argument(train_options=self.train_options),
-            },
-        }
-        return with_recipe(plain_values(tables), columns)
-
-    def encode(
-        self,
-        texts: Sequence[str],
-        batch_size: int | None = None,
-        normalize: bool = False,
-        show_progress: bool = False,
-        half: bool = False,
-    ) -> Floats:
-        """The vectors (R, H) of texts; `batch_size` bounds how many texts of 128 tokens are encoded at once.
-
-        `half` computes in bfloat16 on a GPU: faster, and right to two or three digits.
-        """
-        check_is_fitted(self, "model_")
-        return self.model_.encode(
-            single_texts(as_list(texts)),
-            normalize=normalize,
-            batch_size=batch_size,
-            show_progress=show_progress,
-            half=half,
-        )
-
-    def transform(self, X: Sequence[str]) -> Floats:
-        return self.encode(X)
-
-    def similarity(self, first: Sequence[str], second: Sequence[str] | None = None) -> Floats:
-        """Cosines (R, S) of texts with others, or with each other."""
-        a = self.encode(first, normalize=True)
-        similar: Floats = a @ (a if second is None else self.encode(second, normalize=True)).T
-        return similar
-
-    def save(self, folder: str | Path) -> None:
-        check_is_fitted(self, "model_")
-        self.model_.save(folder)
-
-    @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> SentenceEncoder:
-        """An encoder that was saved; ready to encode."""
-        model = SentenceModel.load(folder, device=device)
-        tables = model.config.to_dict()
-        made = cls(
-            tables["method"]["name"],
-            tables["encoder"]["name"],
-            tables["train"]["epochs"],
-            tables["train"]["batch_size"],
-            tables["train"]["lr"],
-            tables["encoder"]["max_length"],
-            tables["encoder"]["pooling"],
-            unnamed_settings(tables["method"], "name"),
-            tables["train"]["seed"],
-            unnamed_settings(tables["train"], "epochs", "batch_size", "lr", "seed"),
-            unnamed_settings(tables["encoder"], "name", "max_length", "pooling"),
-        )
-        made.model_ = model
-        return made
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")

@@ -1,0 +1,1 @@
+"""Text classifiers: settings, model, training and the scikit-learn estimator."""

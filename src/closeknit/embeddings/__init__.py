@@ -1,0 +1,1 @@
+"""Sentence encoders: settings, model, training, scores and the scikit-learn estimator."""

@@ -1,0 +1,379 @@
+"""Which files belong to a saved model, and how they are removed without touching anything else.
+
+`closeknit.json` lists the files of its folder. The list comes from a file, so an entry is never used as a
+path: an entry counts only if it is, letter for letter, one of the names that this version knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from closeknit import __version__, checkpoint
+from closeknit.bare import load_bare
+from closeknit.checkpoint import (
+    no_space_explained,
+    read_json,
+    read_tensors,
+    tensor_names,
+    write_json,
+)
+from closeknit.config import to_toml
+from closeknit.encoder import Encoder, load_pretrained
+from closeknit.errors import ConfigError, DataError, ModelError
+from closeknit.heads import SHAPES
+from closeknit.textcnn import TextCNN
+from closeknit.tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
+
+MAIN, METRICS, RUN, CARD = "closeknit.json", "metrics.json", "run.toml", "README.md"
+HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
+LABEL_DISTANCE = "label-distance.png"
+MISTAKES = "mistakes"
+
+_ENCODER_FILES = {
+    "config.json",
+    "modules.json",
+    "sentence_bert_config.json",
+    "vocabulary.json",  # of TextCNN
+}
+
+# Every name under which a tokenizer of transformers saves itself.
+_TOKENIZER_FILES = {
+    "added_tokens.json",
+    "bpe.codes",
+    "byte_maps.json",
+    "chat_template.jinja",
+    "dict.txt",
+    "emoji.json",
+    "entity_vocab.json",
+    "merges.txt",
+    "prophetnet.tokenizer",
+    "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "spm.model",
+    "spm_char.model",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "vocab.json",
+    "vocab.txt",
+}
+
+KNOWN_FILES = frozenset(
+    {MAIN, METRICS, RUN, CARD, HEADS, OBJECTIVE, WEIGHTS, LABEL_DISTANCE} | _ENCODER_FILES | _TOKENIZER_FILES
+)
+
+# The folders inside a model folder, and what the names of the files in each look like.
+KNOWN_FOLDERS = {
+    "1_Pooling": re.compile(r"config\.json"),
+    "2_Dense": re.compile(r"config\.json|model\.safetensors"),
+    MISTAKES: re.compile(r"[A-Za-z][A-Za-z0-9_-]*\.csv"),  # one file per task
+}
+
+
+def is_plain(name: object) -> bool:
+    """Whether an entry names a file directly in a model folder, or directly in a folder inside it.
+
+    Such an entry may be looked at, so that a missing or shortened file is noticed. It may come from another
+    version of Closeknit, or from a tokenizer that is not known here.
+    """
+    if not isinstance(name, str):
+        return False
+    parts = name.replace("\\", "/").split("/")
+    return len(parts) <= 2 and all(_is_plain_part(part) for part in parts)
+
+
+def _is_plain_part(part: str) -> bool:
+    return part not in ("", ".", "..") and ":" not in part and part.isprintable()
+
+
+def is_known(name: object) -> bool:
+    """Whether an entry of a list of files is one that a saved model can have."""
+    if not isinstance(name, str):
+        return False
+    folder, slash, inner = name.replace("\\", "/").partition("/")  # Windows wrote backslashes
+    if not slash:
+        return name in KNOWN_FILES
+    return folder in KNOWN_FOLDERS and KNOWN_FOLDERS[folder].fullmatch(inner) is not None
+
+
+def remove_listed(folder: Path, names: Iterable[object]) -> None:
+    """Remove the listed files of a saved model from its folder.
+
+    An unknown entry is ignored. Only regular files are removed: a symbolic link, and a folder in the place
+    of a file, stay. A folder inside the model folder goes when nothing is left in it.
+    """
+    wanted = {str(name).replace("\\", "/") for name in names if is_known(name)}
+    # The names are compared with what the folder really holds: on some file systems "Config.json" opens
+    # "config.json", and two Unicode forms of one letter open the same file.
+    for entry in _regular_files(folder):
+        if entry.name in wanted:
+            os.unlink(entry.path)
+    for inner in KNOWN_FOLDERS:
+        if not _is_real_folder(folder / inner):
+            continue
+        for entry in _regular_files(folder / inner):
+            if f"{inner}/{entry.name}" in wanted:
+                os.unlink(entry.path)
+        _remove_if_empty(folder / inner)
+
+
+def move_into(finished: Path, folder: Path) -> None:
+    """Move the files of a finished model into their places; `closeknit.json` comes last.
+
+    A file replaces the file or the symbolic link that has its name, and never what a link points to.
+    """
+    items = sorted(finished.iterdir(), key=lambda path: path.name == MAIN)
+    for item in items:
+        if not item.is_dir():
+            item.replace(folder / item.name)
+            continue
+        place = folder / item.name
+        if place.is_symlink():
+            place.unlink()
+        place.mkdir(exist_ok=True)
+        for inner in item.iterdir():
+            inner.replace(place / inner.name)
+    shutil.rmtree(finished, ignore_errors=True)
+
+
+def _regular_files(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+
+
+def _is_real_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+FORMAT = 1
+UNFINISHED = "unfinished-model"  # a model that is being written
+STATES, LOCK, IDENTITY = "checkpoints", "lock", "run.json"  # of a run that is not finished
+TO_LOOK_AT = (".csv", ".png", ".md", ".html")  # files that loading a model does not need
+ALONE = "alone"  # models of single tasks, beside the one of all
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder is that of a model, of a save that was killed, or of a run: not any that has `checkpoints`."""
+    marks = (MAIN, UNFINISHED, f"{STATES}/{LOCK}", f"{STATES}/{IDENTITY}")
+    alone = folder / ALONE
+    return any((folder / mark).exists() for mark in marks) or (
+        alone.is_dir() and any(map(is_ours, alone.iterdir()))
+    )
+
+
+def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
+    """Let `write` fill a folder beside, and then put its files into their place, `closeknit.json` last."""
+    if folder.exists() and not folder.is_dir():
+        raise ModelError(f"{folder} is a file; name a folder")
+    held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if held and not is_ours(folder):
+        raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
+    folder.mkdir(parents=True, exist_ok=True)
+    old = _written_before(folder)
+    unfinished = folder / UNFINISHED
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    with no_space_explained(folder):
+        try:
+            write(unfinished)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        (folder / MAIN).unlink(missing_ok=True)
+        remove_listed(folder, old)  # nothing of another model may stay beside the new one
+        move_into(unfinished, folder)
+
+
+def remove_model(folder: Path) -> None:
+    """Remove a saved model, or the run that would have made it; files of any other origin stay."""
+    if folder.is_symlink() or not folder.is_dir() or not is_ours(folder):
+        return
+    remove_listed(folder, _written_before(folder))
+    if not (folder / STATES).is_symlink():
+        checkpoint.clear(folder / STATES, (LOCK, IDENTITY))
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def describe_folder(
+    folder: Path,
+    kind: str,
+    encoder: Encoder,
+    run: dict[str, dict[str, Any]],
+    metrics: dict[str, Any],
+    card: Callable[[dict[str, Any], dict[str, Any]], str],
+    own: dict[str, Any],
+) -> None:
+    """What a model folder says of itself, `closeknit.json` last; `own` are the facts that models of its kind have."""
+    (folder / RUN).write_text(to_toml(run), encoding="utf-8")
+    write_json(folder / METRICS, metrics)
+    facts = {
+        "format": FORMAT,
+        "kind": kind,
+        **own,
+        "encoder": _encoder_facts(encoder),
+        "run": run,
+        "versions": versions(),
+        "files": _file_sizes(folder),
+    }
+    (folder / "README.md").write_text(card(facts, metrics), encoding="utf-8")
+    write_json(folder / MAIN, facts)
+
+
+def _file_sizes(folder: Path) -> dict[str, int]:
+    """What a model folder holds, so that a damaged file is noticed."""
+    return {
+        p.relative_to(folder).as_posix(): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()
+    }
+
+
+def versions() -> dict[str, str]:
+    """What this was made with."""
+    found = {"python": platform.python_version(), "closeknit": __version__}
+    for package in (
+        "torch",
+        "transformers",
+        "tokenizers",
+        "accelerate",
+        "numpy",
+        "scikit-learn",
+    ):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+KINDS = {
+    "text_classifier": "a text classifier",
+    "sentence_encoder": "a sentence encoder",
+    "multi_task": "a model of several tasks",
+}
+
+
+def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, Any]:
+    """What a model folder says of itself; refuses one that is damaged, or of another kind than expected."""
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder} does not exist" if not folder.exists() else f"{folder} is a file, not a model folder"
+        )
+    if not (folder / MAIN).exists():
+        if (folder / STATES).is_dir():
+            raise ModelError(
+                f"the training run in {folder} is not finished; continue it with the command that began it and --resume"
+            )
+        raise ModelError(f"{folder} is no model folder: {MAIN} is missing")
+    facts = read_json(folder / MAIN)
+    if not isinstance(facts, dict) or facts.get("kind") not in KINDS:
+        raise ModelError(f"{folder / MAIN} does not describe a model of Closeknit")
+    if kind is not None and facts["kind"] != kind:
+        raise ModelError(f"{folder} holds {KINDS[facts['kind']]}, not {KINDS[kind]}")
+    if facts.get("format") != FORMAT:
+        raise ModelError(
+            f"{folder} has format {facts.get('format')}; this version of Closeknit reads format {FORMAT}"
+        )
+    files = facts.get("files", {})
+    if not isinstance(files, dict):
+        raise ModelError(f"{folder / MAIN} is damaged: its list of files is not a table of sizes")
+    for name, size in files.items():
+        if not is_plain(name):  # a name from a file is never a path
+            raise ModelError(
+                f"{folder / MAIN} is damaged: its list of files has the entry {name!r}, "
+                "which no saved model has"
+            )
+        path = folder / name
+        if path.suffix in TO_LOOK_AT:
+            continue
+        if not path.exists():
+            raise ModelError(f"{path} is missing")
+        if path.stat().st_size != size and path.suffix != ".toml":
+            raise ModelError(f"{path} is damaged or cut short: {path.stat().st_size} bytes instead of {size}")
+    return facts
+
+
+@contextlib.contextmanager
+def damage_explained(folder: Path) -> Iterator[None]:
+    """What cannot be built from the facts of a folder, as one sentence."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        raise ModelError(f"{folder / MAIN}: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
+
+
+def load_saved_encoder(
+    folder: Path, kind: dict[str, Any], max_length: int, *, bare: bool = False
+) -> tuple[Encoder, Tokeniser]:
+    """The encoder of a model folder; with `bare` without transformers, where its kind is one that needs none."""
+    if kind["model_type"] == "textcnn":
+        cnn = TextCNN.from_dict(kind["textcnn"])
+        fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+        return Encoder(cnn, kind["pooling"], "textcnn"), WordTokeniser.load(folder, max_length)
+    names = tensor_names(folder / WEIGHTS)  # a missing or damaged file is named before transformers is asked
+    trunk: Any
+    tokeniser: Tokeniser
+    if bare and (found := load_bare(folder, max_length)) is not None:
+        trunk, tokeniser = found
+    else:
+        trunk, tokenizer = load_pretrained(folder)
+        tokeniser = PretrainedTokeniser(tokenizer, max_length)
+    _check_no_more(trunk, names, folder / WEIGHTS)
+    if trunk.config.model_type != kind["model_type"]:
+        raise ModelError(
+            f"{folder}: config.json says {trunk.config.model_type}, {MAIN} says {kind['model_type']}"
+        )
+    return Encoder(trunk, kind["pooling"], kind["name"]), tokeniser
+
+
+def _check_no_more(trunk: Any, names: Sequence[str], path: Path) -> None:
+    """Refuse weights for layers that the configuration does not have."""
+    prefix = f"{trunk.base_model_prefix}."
+    known = {*trunk.state_dict(), "pooler.dense.weight", "pooler.dense.bias", "pooler.weight", "pooler.bias"}
+    shape = SHAPES.get(trunk.config.model_type)
+    heads = tuple(name for name in (shape.dense, shape.out, shape.norm) if name) if shape else ()
+    spare = [key for key in names if key.removeprefix(prefix) not in known and not key.startswith(heads)]
+    if spare:
+        raise ModelError(f"{path}: the weights do not match config.json; it has no place for {spare[0]}")
+
+
+def _written_before(folder: Path) -> list[object]:
+    """The entries of the list of files in the model folder; nothing has checked them."""
+    try:
+        files = read_facts(folder, None).get("files", {})
+    except ModelError:
+        return []
+    return [*files, CARD]
+
+
+def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Load tensors into a module; what does not match is named."""
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        first = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), str(error))
+        raise ModelError(f"{path}: the weights do not match the configuration ({first})") from None
+
+
+def _encoder_facts(encoder: Encoder) -> dict[str, Any]:
+    """What is needed to build an encoder again, beside its tensors."""
+    facts = {"name": encoder.name, "model_type": encoder.model_type, "pooling": encoder.pooling}
+    return facts | ({"textcnn": encoder.config.to_dict()} if encoder.model_type == "textcnn" else {})
