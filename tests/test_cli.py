@@ -568,7 +568,7 @@ def test_the_version_can_be_asked(closeknit):
 
 
 def test_ctrl_c_before_the_first_step_is_told(closeknit, small_csv, tiny, monkeypatch):
-    from closeknit.models import run as runs
+    from closeknit.classification import run as runs
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -206,6 +206,7 @@ def remove_model(folder: Path) -> None:
     if folder.is_symlink() or not folder.is_dir() or not is_ours(folder):
         return
     remove_listed(folder, _written_before(folder))
+    remove_listed(folder, [MAIN])  # last, so that a half-removed model is still recognised as one
     if not (folder / STATES).is_symlink():
         checkpoint.clear(folder / STATES, (LOCK, IDENTITY))
     with contextlib.suppress(OSError):
