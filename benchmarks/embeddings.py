@@ -20,7 +20,7 @@ import torch
 from closeknit.embedding_scores import Score, evaluate_suite, read_scored_pairs
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import SentenceModel, load_sentence_model, with_recipe
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 from closeknit.sentences import Sentences, read_sentences
 
 COLUMNS = ("sts12", "sts13", "sts14", "sts15", "stsb", "simlex999", "men")

@@ -33,7 +33,7 @@ from closeknit import catalogue
 from closeknit.data import Examples
 from closeknit.encoder import default_encoder, load_encoder, quiet_transformers
 from closeknit.evaluation import encode_texts
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 from closeknit.tokens import Tokeniser
 
 LENGTH = 256  # the most tokens a text, which is what the model's own files say

@@ -31,11 +31,11 @@ import numpy as np
 import torch
 
 from closeknit import catalogue
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples
 from closeknit.encoder import default_encoder, quiet_transformers
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 from closeknit.report import over_pools
 
 LENGTH, TESTED = 128, 1000
@@ -54,7 +54,7 @@ def closeknit(encoder: str, class_names: int | None) -> Side:
             "train": {"seed": seed, "precision": "fp32", **own},
         }
         begun, used = time.perf_counter(), time.process_time()
-        model = fit_model(train, RunConfig.from_dict(settings))
+        model = ClassifierFit(train, RunConfig.from_dict(settings)).run()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         wall, cpu = time.perf_counter() - begun, time.process_time() - used

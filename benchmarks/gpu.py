@@ -58,11 +58,11 @@ def settings(encoder: str, objective: str = "cross_entropy", **train: Any) -> An
 def ours(train: Any, test: Any, encoder: str, rate: float) -> tuple[float, float]:
     import torch
 
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
 
     torch.cuda.synchronize()
     begun = time.perf_counter()
-    fit = Fit(train, settings(encoder, lr=rate))
+    fit = ClassifierFit(train, settings(encoder, lr=rate))
     for _ in fit:
         pass
     torch.cuda.synchronize()
@@ -201,14 +201,14 @@ def floors(train: Any, encoder: str) -> str:
     """What the arithmetic and the traffic of an update would take at the rates that this GPU reaches."""
     import torch
 
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
 
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     rate = 2 * 8192**3 / timed(lambda: a @ a, 20)
     flat = torch.empty(2**28, device="cuda")
     other = torch.empty_like(flat)
     traffic = 2 * flat.nbytes / timed(lambda: other.copy_(flat), 20)
-    fit = Fit(train, settings(encoder))
+    fit = ClassifierFit(train, settings(encoder))
     for _ in fit:
         pass
     graphs = fit.training.graphs
@@ -246,7 +246,7 @@ def timed(work: Any, times: int) -> float:
 
 def softtriple(encoder: str) -> str:
     """Updates of 64 texts of 40 tokens, with and without the term."""
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
     from closeknit.data import Examples
 
     generator = np.random.default_rng(0)
@@ -267,7 +267,7 @@ def softtriple(encoder: str) -> str:
 
         told = config.to_dict()
         told["objective"] = {"name": objective, **options}
-        fit = Fit(rows, RunConfig.from_dict(told))
+        fit = ClassifierFit(rows, RunConfig.from_dict(told))
         for _ in fit:
             pass
         graphs = fit.training.graphs
@@ -349,7 +349,7 @@ def _seconds(command: list[str]) -> float:
 def machine() -> str:
     import torch
 
-    from closeknit.models.folder import versions
+    from closeknit.models.saved_model import versions
 
     shown = ", ".join(f"{name} {number}" for name, number in versions().items())
     return f"{torch.cuda.get_device_name()}; {shown}.\n"

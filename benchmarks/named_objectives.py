@@ -17,10 +17,10 @@ from pathlib import Path
 import torch
 
 from closeknit import catalogue
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import split, subset
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 from closeknit.objectives import OBJECTIVES
 
 ROWS, SEED = 1000, 2
@@ -40,7 +40,7 @@ def run(cell: tuple[str, str, str | None, int]) -> tuple[str, str, float, float,
         }
     )
     begun = time.perf_counter()
-    model = fit_model(rows.select(kept), config, labels=rows.classes)
+    model = ClassifierFit(rows.select(kept), config, labels=rows.classes).run()
     seconds = time.perf_counter() - begun
     scores = model.evaluate(rows.select(tested))
     return data, objective, scores["accuracy"], scores["weighted_f1"], seconds

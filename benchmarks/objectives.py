@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 from closeknit.objectives import (
     Contrastive,
     CrossEntropy,

@@ -26,11 +26,11 @@ import numpy as np
 import torch
 
 from closeknit import catalogue
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples
-from closeknit.models.folder import versions
 from closeknit.models.memory import Stock
+from closeknit.models.saved_model import versions
 from closeknit.protocol import Job, append_line, read_lines
 from closeknit.runners import Here, cores
 
@@ -188,12 +188,12 @@ def times(name: str, repeats: int, encoder: str | None) -> str:
     }
     stock, few = Stock(rows), rows.select(range(32))
     for config in configs.values():
-        fit_model(few, config)
+        ClassifierFit(few, config).run()
     found: dict[str, list[tuple[float, float, float]]] = {side: [] for side in sides}
     for _ in range(repeats):
         for side, config in configs.items():
             begun, used = time.perf_counter(), time.process_time()
-            model = fit_model(rows, config, stock=stock)
+            model = ClassifierFit(rows, config, stock=stock).run()
             if torch.cuda.is_available():
                 torch.cuda.synchronize()
             took = time.perf_counter() - begun, time.process_time() - used

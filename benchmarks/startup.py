@@ -19,11 +19,11 @@ import time
 from pathlib import Path
 
 from closeknit import catalogue
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import few_shot
 from closeknit.encoder import default_encoder
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 
 TEXT = "where is my refund"
 CLASSES = "from transformers import AutoConfig, AutoModel, AutoTokenizer, BertModel"
@@ -41,7 +41,7 @@ def train_little(folder: str) -> None:
     """A classifier that has seen two rows of each class."""
     rows = catalogue.load("messages").training
     little = rows.select(few_shot(rows.required_labels, 2, seed=0))
-    fit_model(little, RunConfig.from_dict({"train": {"epochs": 1}})).save(folder)
+    ClassifierFit(little, RunConfig.from_dict({"train": {"epochs": 1}})).run().save(folder)
 
 
 def seconds(arguments: list[str], repeats: int) -> tuple[float, float]:

@@ -32,11 +32,11 @@ from transformers import (
 )
 
 from closeknit import catalogue
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, few_shot, subset
 from closeknit.encoder import default_encoder, quiet_transformers
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 
 BATCH, LENGTH, RATE = 32, 128, 1e-4
 MIXED = ("cr", "imdb")  # short texts and long ones
@@ -78,7 +78,9 @@ def joined(first: Examples, second: Examples) -> Examples:
 def ours(train: Examples, test: Examples, epochs: int, seed: int) -> tuple[Times, float]:
     settings = {"epochs": epochs, "batch_size": BATCH, "lr": RATE, "precision": "fp32", "seed": seed}
     timer = Timer()
-    model = fit_model(train, RunConfig.from_dict({"encoder": {"max_length": LENGTH}, "train": settings}))
+    model = ClassifierFit(
+        train, RunConfig.from_dict({"encoder": {"max_length": LENGTH}, "train": settings})
+    ).run()
     return timer.read(), model.evaluate(test)["accuracy"]
 
 

@@ -24,12 +24,12 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
 from closeknit import catalogue
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import EncoderConfig, RunConfig
 from closeknit.data import Examples, subset
 from closeknit.evaluation import Floats, encode_texts
 from closeknit.metrics import unit_rows
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 
 ROWS, TESTED = 1000, 1000
 MEASURES = ("search", "cluster")
@@ -80,7 +80,7 @@ def run(data: str, objective: str, draw: int) -> dict[str, Any]:
             "objective": {"name": objective, **options},
             "train": {"seed": draw},
         }
-        model = fit_model(train, RunConfig.from_dict(tables))
+        model = ClassifierFit(train, RunConfig.from_dict(tables)).run()
         vectors = {half: model.outputs(rows)[1] for half, rows in tested.items()}
     found = {half: scores(vectors[half], rows.required_labels, draw) for half, rows in tested.items()}
     return {"data": data, "objective": objective, "draw": draw, **found, "versions": versions()}

@@ -17,14 +17,14 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from closeknit.bare import PREFIXES, BareTrunk, load_bare
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import Examples
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.encoder import BUNDLED_PACKAGE
 from closeknit.errors import ModelError
-from closeknit.models.folder import load_saved_encoder
+from closeknit.models.saved_model import load_saved_encoder
 from closeknit.tokens import FileTokeniser, PretrainedTokeniser
 
 KIN = sorted(PREFIXES)
@@ -56,7 +56,7 @@ def saved(tiny, small, folder: Path, kind: str, *, pooling: str = "first", paire
             "train": {"epochs": 1, "lr": 1e-3, "batch_size": 12},
         }
     )
-    fit_model(rows, config).save(folder)
+    ClassifierFit(rows, config).run().save(folder)
     return folder
 
 
@@ -212,7 +212,7 @@ def test_low_rank_adapters_are_part_of_what_was_saved(tiny, small, tmp_path):
     config = RunConfig.from_dict(
         {"encoder": {"name": tiny("bert"), "max_length": 16, "lora_rank": 2}, "train": {"epochs": 1}}
     )
-    fit_model(Examples(small[0], labels=small[1]), config).save(tmp_path / "model")
+    ClassifierFit(Examples(small[0], labels=small[1]), config).run().save(tmp_path / "model")
     usual, bare = both(tmp_path / "model")
     assert isinstance(bare.encoder.trunk, BareTrunk)
     assert np.allclose(usual.outputs(Examples(TEXTS))[0], bare.outputs(Examples(TEXTS))[0], atol=1e-5)
@@ -383,7 +383,7 @@ def test_the_commands_do_without_transformers(bert, small_csv, tmp_path, command
 @pytest.mark.parametrize("dropout", [None, 0.2])
 @pytest.mark.parametrize("kind", KIN)
 def test_runs_of_a_study_train_without_transformers_to_the_same_weights(tiny, small, kind, dropout):
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
     from closeknit.models.memory import Stock
 
     rows = Examples(small[0], None, small[1])
@@ -394,7 +394,7 @@ def test_runs_of_a_study_train_without_transformers_to_the_same_weights(tiny, sm
             "train": {"epochs": 2, "lr": 1e-3, "batch_size": 12},
         }
     )
-    usual, bare = Fit(rows, config), Fit(rows, config, stock=Stock(rows))
+    usual, bare = ClassifierFit(rows, config), ClassifierFit(rows, config, stock=Stock(rows))
     assert isinstance(bare.model.encoder.trunk, BareTrunk) and not isinstance(
         usual.model.encoder.trunk, BareTrunk
     )
@@ -410,10 +410,10 @@ def test_runs_of_a_study_train_without_transformers_to_the_same_weights(tiny, sm
 def test_runs_of_a_study_do_not_import_transformers(tiny, small):
     code = (
         "import sys; from closeknit.config import RunConfig; from closeknit.data import Examples; "
-        "from closeknit.fitting import Fit, Stock\n"
+        "from closeknit.classification.fit import ClassifierFit; from closeknit.models.memory import Stock\n"
         f"rows = Examples({small[0]!r}, None, {small[1]!r})\n"
         f"tables = {{'encoder': {{'name': {tiny()!r}, 'max_length': 16}}, 'train': {{'epochs': 1}}}}\n"
-        "fit = Fit(rows, RunConfig.from_dict(tables), stock=Stock(rows)); list(fit); fit.model.evaluate(rows)\n"
+        "fit = ClassifierFit(rows, RunConfig.from_dict(tables), stock=Stock(rows)); list(fit); fit.model.evaluate(rows)\n"
         "assert 'transformers' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -421,7 +421,7 @@ def test_runs_of_a_study_do_not_import_transformers(tiny, small):
 
 
 def test_a_stock_loads_an_encoder_once_for_all_poolings(tiny, small, monkeypatch):
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
     from closeknit.config import EncoderConfig
     from closeknit.models.memory import Stock
 
@@ -432,7 +432,7 @@ def test_a_stock_loads_an_encoder_once_for_all_poolings(tiny, small, monkeypatch
     stock, found = Stock(rows), {}
     for pooling in ("first", "mean", "first"):
         tables = {"encoder": {"name": tiny(), "max_length": 16, "pooling": pooling}, "train": {"epochs": 1}}
-        fit = Fit(rows, RunConfig.from_dict(tables), stock=stock)
+        fit = ClassifierFit(rows, RunConfig.from_dict(tables), stock=stock)
         assert fit.model.encoder.pooling == pooling
         found.setdefault(pooling, []).append([step.loss for step in fit])
     assert loads == ["first"]

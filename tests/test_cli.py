@@ -85,9 +85,7 @@ def test_an_existing_folder_is_kept_unless_asked(workshop, closeknit, tiny):
     data, model = str(workshop / "small.csv"), str(workshop / "model")
     same = ("--encoder", tiny(), "--objective", "triple_entropy", *LONGER, "--out", model)
     before = (workshop / "model" / "closeknit.json").read_bytes()
-    assert (
-        "--resume goes on with it, --overwrite replaces it" in closeknit("train", data, *same, code=2).stderr
-    )
+    assert "--resume continues it, --overwrite replaces it" in closeknit("train", data, *same, code=2).stderr
     finished = closeknit("train", data, *same, "--resume")
     assert "finished already" in finished.stderr
     assert finished.stdout.startswith("test: accuracy")
@@ -599,7 +597,7 @@ def test_ctrl_c_within_a_step_or_after_the_last_is_told(closeknit, small_csv, ti
         with monkeypatch.context() as patch:
             patch.setattr(Model, part, interrupted)
             stopped = train("model", "--resume", code=130).stderr
-        assert "stopped after the last step" in stopped and "go on with --resume" in stopped
+        assert "stopped after the last step" in stopped and "continue with --resume" in stopped
     done = train("model", "--resume")
     assert "step" not in done.stderr and done.stdout.startswith("test: accuracy")
     for name in ("model.safetensors", "heads.safetensors", "metrics.json"):

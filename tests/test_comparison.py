@@ -106,7 +106,7 @@ def test_every_run_is_a_line_with_all_that_was_promised(study, tmp_path):
 def test_a_study_gives_the_numbers_of_single_fits(study, tmp_path):
     """What is shared between runs (weights, tokens) changes nothing."""
     from closeknit import catalogue
-    from closeknit.classification.fit import fit_model
+    from closeknit.classification.fit import ClassifierFit
     from closeknit.data import folds
 
     made = study(seeds=(2,))
@@ -114,15 +114,15 @@ def test_a_study_gives_the_numbers_of_single_fits(study, tmp_path):
     examples = catalogue.load(made.data[0].source).training
     for fold, (train, test) in enumerate(folds(examples.required_labels, 2, 2)):
         for name, config in made.objectives.items():
-            model = fit_model(examples.select(train), config, labels=examples.classes)
+            model = ClassifierFit(examples.select(train), config, labels=examples.classes).run()
             assert model.evaluate(examples.select(test))["weighted_f1"] == found[name, fold].weighted_f1
 
 
 def test_objectives_start_from_the_same_weights_and_take_the_same_batches(study, tmp_path, monkeypatch):
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
 
     seen: dict[str, list] = {}
-    original = Fit.__iter__
+    original = ClassifierFit.__iter__
 
     def spying(self):
         state = {
@@ -134,7 +134,7 @@ def test_objectives_start_from_the_same_weights_and_take_the_same_batches(study,
         seen.setdefault(self.config.objective.name, []).append((state, rows))
         return original(self)
 
-    monkeypatch.setattr(Fit, "__iter__", spying)
+    monkeypatch.setattr(ClassifierFit, "__iter__", spying)
     run_study(study(), tmp_path / "out", place=ONE, show=False)
     for (state, rows), (other_state, other_rows) in zip(seen["cross_entropy"], seen["supcon"], strict=True):
         assert rows == other_rows
@@ -473,16 +473,16 @@ def test_choosing_on_the_reported_folds_is_called_optimistic(study, tmp_path):
 
 
 def test_a_setting_that_breaks_the_training_scores_nothing(study, tmp_path, monkeypatch):
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
 
-    original = Fit.__iter__
+    original = ClassifierFit.__iter__
 
     def breaking(self):
         if self.config.train.lr == 1.0:
             raise NotFinite("the loss became nan")
         return original(self)
 
-    monkeypatch.setattr(Fit, "__iter__", breaking)
+    monkeypatch.setattr(ClassifierFit, "__iter__", breaking)
     made = study(
         seeds=(2,),
         names=("cross_entropy",),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.embeddings.fit import EmbeddingFit
@@ -61,7 +61,9 @@ def gradients(fit, *, lean: bool) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("kind", FUSED)
 def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
-    fit = Fit(from_python(*small), config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16"))
+    fit = ClassifierFit(
+        from_python(*small), config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16")
+    )
     assert fit.training.lean.encoders[0][1] is not None
     lean, plain = gradients(fit, lean=True), gradients(fit, lean=False)
     fit.training.precision = "fp32"
@@ -93,21 +95,27 @@ def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
 def test_captured_updates_give_the_numbers_of_launched_ones(tiny, small, objective):
     examples = from_python(*small)
     told: list[str] = []
-    first = Fit(examples, config(tiny, objective, encoder={"dropout": 0.0}), tell=told.append)
+    first = ClassifierFit(examples, config(tiny, objective, encoder={"dropout": 0.0}), tell=told.append)
     losses = run(first)
     assert first.training.graphs.captured and not first.training.graphs.broken, told
-    again = Fit(examples, config(tiny, objective, encoder={"dropout": 0.0}))
+    again = ClassifierFit(examples, config(tiny, objective, encoder={"dropout": 0.0}))
     assert run(again) == losses and same(state(again), state(first))
-    launched = Fit(examples, config(tiny, objective, encoder={"dropout": 0.0}, graphs=False))
+    launched = ClassifierFit(examples, config(tiny, objective, encoder={"dropout": 0.0}, graphs=False))
     assert run(launched) == pytest.approx(losses, rel=0.02, abs=0.01)
 
 
 def test_dropout_is_new_in_every_update_and_the_same_for_the_same_seed(tiny, small):
     examples = from_python(*small)
-    runs = [run(Fit(examples, config(tiny, lr=1e-12, head_lr=1e-12, seed=seed))) for seed in (2, 2, 3)]
+    runs = [
+        run(ClassifierFit(examples, config(tiny, lr=1e-12, head_lr=1e-12, seed=seed))) for seed in (2, 2, 3)
+    ]
     assert runs[0] == runs[1] != runs[2]
     assert len(set(runs[0])) == len(runs[0])
-    still = run(Fit(examples, config(tiny, lr=1e-12, head_lr=1e-12, encoder={"dropout": 0.0}, batch_size=36)))
+    still = run(
+        ClassifierFit(
+            examples, config(tiny, lr=1e-12, head_lr=1e-12, encoder={"dropout": 0.0}, batch_size=36)
+        )
+    )
     assert max(still) - min(still) < 1e-3
 
 
@@ -115,21 +123,21 @@ def test_dropout_is_new_in_every_update_and_the_same_for_the_same_seed(tiny, sma
 @pytest.mark.parametrize("precision", ["bf16", "fp32", "fp16"])
 def test_a_resumed_run_ends_with_the_same_bits(tiny, small, tmp_path, kind, precision):
     settings = config(tiny, "triple_entropy", kind, precision=precision, checkpoint_seconds=0.0)
-    whole = Fit(from_python(*small), settings)
+    whole = ClassifierFit(from_python(*small), settings)
     losses = run(whole)
-    first = Fit(from_python(*small), settings, folder=tmp_path)
+    first = ClassifierFit(from_python(*small), settings, folder=tmp_path)
     head = run(first, until=7)
     first.save_state()
-    second = Fit(from_python(*small), settings, folder=tmp_path, resume=True)
+    second = ClassifierFit(from_python(*small), settings, folder=tmp_path, resume=True)
     assert head + run(second) == losses
     assert same(state(second), state(whole))
-    assert second.loop.history == whole.loop.history
+    assert second.session.history == whole.session.history
 
 
 @pytest.mark.parametrize("options", [{"accumulate": 2}, {"chunk_size": 4}, {"precision": "fp16"}])
 def test_what_cannot_be_captured_is_said_and_done(tiny, small, options):
     told: list[str] = []
-    losses = run(Fit(from_python(*small), config(tiny, **options), tell=told.append))
+    losses = run(ClassifierFit(from_python(*small), config(tiny, **options), tell=told.append))
     assert np.isfinite(losses).all()
     assert sum("kernel by kernel" in line for line in told) == 1
 
@@ -138,13 +146,13 @@ def test_texts_too_long_for_the_fused_layers_are_captured_too(tiny, small, monke
     from closeknit.kernels import layers
 
     monkeypatch.setattr(layers, "LONGEST", 4)
-    fit = Fit(from_python(*small), config(tiny))
+    fit = ClassifierFit(from_python(*small), config(tiny))
     assert np.isfinite(run(fit)).all() and fit.training.graphs.captured
 
 
 def test_a_run_that_diverges_is_stopped_at_its_first_bad_update(tiny, small):
     settings = config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=40, warmup=0.0)
-    fit = Fit(from_python(*small), settings)
+    fit = ClassifierFit(from_python(*small), settings)
     with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
         run(fit)
     assert all(torch.isfinite(value).all() for value in state(fit).values() if value.is_floating_point())
@@ -173,11 +181,11 @@ def test_runs_side_by_side_are_what_they_are_alone(tiny, small, kind):
         runner.close()
         found.append(outcomes)
     for job in jobs():
-        alone = Fit(examples.select(job.train), job.config, labels=job.labels)
+        alone = ClassifierFit(examples.select(job.train), job.config, labels=job.labels)
         run(alone)
         for outcomes in found:
             assert outcomes[job.key].error is None
-            assert outcomes[job.key].details["history"] == alone.loop.history
+            assert outcomes[job.key].details["history"] == alone.session.history
 
 
 def test_a_run_pads_as_if_it_were_alone_after_one_with_longer_texts(tiny, small, monkeypatch):
@@ -205,9 +213,9 @@ def test_a_run_pads_as_if_it_were_alone_after_one_with_longer_texts(tiny, small,
     )
     expected = {}
     for name, rows in (("both", both), ("short", short)):
-        alone = Fit(examples.select(rows), settings, labels=job.labels)
+        alone = ClassifierFit(examples.select(rows), settings, labels=job.labels)
         run(alone)
-        expected[name] = alone.loop.history
+        expected[name] = alone.session.history
     runner = Here({"mixed": examples}, 1, 1)
     for name, rows in (("both", both), ("short", short), ("both", both)):
         runner.submit(dataclasses.replace(job, train=rows, key=name))

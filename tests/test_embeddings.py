@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.embedding_scores import ScoredPairs, evaluate_suite, sts_scores
-from closeknit.embeddings.fit import EmbeddingFit, check_data, fit_embedding, masked_batches
+from closeknit.embeddings.fit import EmbeddingFit, check_data, masked_batches
 from closeknit.embeddings.model import (
     EmbeddingConfig,
     MethodConfig,
@@ -288,7 +288,7 @@ def test_a_chunked_step_has_the_gradients_of_the_whole_one_with_dropout_on(tiny,
 
 @pytest.mark.parametrize("name", ["supcon", "lcl", "clld", "triple_entropy"])
 def test_chunks_work_for_every_objective_that_compares_rows(tiny, small, name):
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
     from closeknit.config import RunConfig
     from closeknit.data import from_python
 
@@ -297,7 +297,7 @@ def test_chunks_work_for_every_objective_that_compares_rows(tiny, small, name):
         "objective": {"name": name},
         "train": {"epochs": 1, "batch_size": 18},
     }
-    fit = Fit(from_python(*small), RunConfig.from_dict(tables), tell=lambda text: None)
+    fit = ClassifierFit(from_python(*small), RunConfig.from_dict(tables), tell=lambda text: None)
     same_gradients(gradients(fit, 7), whole_graph(fit, 7))
 
 
@@ -309,7 +309,7 @@ def test_without_dropout_chunks_change_nothing(tiny):
 
 @pytest.mark.parametrize("kind", ["bert", "xlnet"])
 def test_chunks_read_the_padding_of_the_whole_batch(tiny, kind):
-    from closeknit.classification.fit import Fit
+    from closeknit.classification.fit import ClassifierFit
     from closeknit.config import RunConfig
     from closeknit.data import from_python
 
@@ -319,7 +319,9 @@ def test_chunks_read_the_padding_of_the_whole_batch(tiny, kind):
         "objective": {"name": "triple_entropy", "tokens": "all", "ce_weight": 0.0},
         "train": {"epochs": 1, "batch_size": 12},
     }
-    fit = Fit(from_python(texts, ["a", "b"] * 6), RunConfig.from_dict(tables), tell=lambda text: None)
+    fit = ClassifierFit(
+        from_python(texts, ["a", "b"] * 6), RunConfig.from_dict(tables), tell=lambda text: None
+    )
     same_gradients(gradients(fit, 0), gradients(fit, 2))
 
 
@@ -402,7 +404,7 @@ def test_the_folder_opens_in_sentence_transformers_with_the_same_vectors(tiny, t
     for pooling, rows in (("mean", TEXTS), ("first", TRIPLETS)):
         data = sentences_from(rows)
         settings = config(tiny, len(data.columns), encoder={"pooling": pooling}, train={"epochs": 1})
-        model = fit_embedding(data, settings, validation=SCORED)
+        model = EmbeddingFit(data, settings, validation=SCORED).run()
         model.save(tmp_path / pooling)
         theirs = st_library.SentenceTransformer(str(tmp_path / pooling), device="cpu").encode(TEXTS)
         assert np.allclose(theirs, model.encode(TEXTS), atol=1e-5)
@@ -432,11 +434,11 @@ def test_scored_pairs_choose_the_best_state_and_the_path_is_kept(tiny):
     fit = EmbeddingFit(sentences_from(TEXTS), config(tiny, train={"epochs": 4}), validation=SCORED)
     for _ in fit:
         pass
-    scores = [record["spearman"] for record in fit.loop.history]
+    scores = [record["spearman"] for record in fit.session.history]
     before = fit.model.metrics["before"]["spearman"]  # the encoder as it was is a state like the others
     assert fit.model.metrics["validation"]["spearman"] == max(before, *scores)
     assert {"alignment", "uniformity", "anisotropy"} <= fit.model.metrics["before"].keys()
-    assert len(fit.loop.history) == 4
+    assert len(fit.session.history) == 4
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "albert", "electra", "distilbert", "modernbert"])
@@ -690,7 +692,7 @@ def test_trained_sentence_encoders_are_known_by_name_or_files(tiny, tmp_path):
     assert is_sentence_encoder(None)
     assert is_sentence_encoder("thenlper/gte-small") and is_sentence_encoder("intfloat/e5-base")
     assert not is_sentence_encoder("bert-base-uncased") and not is_sentence_encoder(tiny())
-    fit_embedding(sentences_from(TEXTS), config(tiny, train={"epochs": 1})).save(tmp_path / "e")
+    EmbeddingFit(sentences_from(TEXTS), config(tiny, train={"epochs": 1})).run().save(tmp_path / "e")
     assert is_sentence_encoder(str(tmp_path / "e"))
 
 
@@ -708,7 +710,7 @@ def test_what_makes_an_encoder_worse_is_not_kept(tiny, rows, pooling):
     fit = EmbeddingFit(data, settings, validation=pairs, tell=said.append)
     before = fit.model.encode(TEXTS)
     plain = sts_scores(load_sentence_model(tiny(), pooling=pooling).encode, pairs)["spearman"]
-    fit.loop.evaluate = lambda: {"spearman": -1.0, "alignment": 0.0, "uniformity": 0.0, "anisotropy": 0.0}
+    fit.session.evaluate = lambda: {"spearman": -1.0, "alignment": 0.0, "uniformity": 0.0, "anisotropy": 0.0}
     for _ in fit:
         pass
     assert np.array_equal(fit.model.encode(TEXTS), before)  # without a dense layer that nothing has trained

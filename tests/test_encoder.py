@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from closeknit import encoder as encoders
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.encoder import Encoder, load_encoder
@@ -409,7 +409,7 @@ def test_a_frozen_encoder_with_nothing_to_learn_is_told(tiny, small):
         "objective": {"name": "supcon", "ce_weight": 0.0},
     }
     with pytest.raises(ConfigError, match=r"encoder\.frozen leaves nothing to learn"):
-        Fit(from_python(*small), RunConfig.from_dict(tables))
+        ClassifierFit(from_python(*small), RunConfig.from_dict(tables))
 
 
 def test_textcnn_drops_out_whatever_its_pooling():

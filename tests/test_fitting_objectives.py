@@ -7,14 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.errors import ConfigError
 from closeknit.models.memory import Lane, Stock
-from closeknit.objectives import OBJECTIVES
+from closeknit.objectives import OBJECTIVES, build_objective
 from conftest import losses_of as run
 
 OPTIONS = {
@@ -51,26 +52,44 @@ def rows_of(tokens) -> list[np.ndarray]:
     return np.split(tokens.ids, tokens.offsets[1:-1])
 
 
+def rebuilt_objective(model: Model) -> nn.Module:
+    """The objective of a saved model with everything that it has learnt, such as its proxies."""
+    options = dict(model.config.objective.options)
+    options.pop("class_weights", None)
+    dim, classes = model.encoder.dim, len(model.labels)
+    objective = build_objective(model.config.objective.name, dim, classes, options, labels=model.labels)
+    objective.load_state_dict(model.objective)
+    return objective
+
+
+def same_state(first: nn.Module, second: nn.Module) -> bool:
+    theirs = second.state_dict()
+    return all(torch.equal(value, theirs[name].cpu()) for name, value in first.state_dict().items())
+
+
 @pytest.mark.parametrize(("objective", "options"), CASES, ids=IDS)
 def test_every_objective_learns_saves_and_loads(tiny, small, tmp_path, objective, options):
     examples = from_python(*small)
-    fit = Fit(examples, config(tiny, objective, options, epochs=30, validation=0.0))
+    fit = ClassifierFit(examples, config(tiny, objective, options, epochs=30, validation=0.0))
     run(fit)
     assert fit.model.evaluate(examples)["accuracy"] > 0.6  # three classes: chance is 0.33
     fit.model.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
     assert np.array_equal(again.outputs(examples)[0], fit.model.outputs(examples)[0])
     assert "weighting" not in again.heads
-    again.rebuilt_objective()
+    assert same_state(rebuilt_objective(again), fit.objective)
 
 
 @pytest.mark.parametrize(("objective", "options"), CASES, ids=IDS)
 def test_every_objective_resumes_to_the_same_bits(tiny, small, tmp_path, objective, options):
     settings = config(tiny, objective, options, epochs=4)
-    whole, first = Fit(from_python(*small), settings), Fit(from_python(*small), settings, folder=tmp_path)
+    whole, first = (
+        ClassifierFit(from_python(*small), settings),
+        ClassifierFit(from_python(*small), settings, folder=tmp_path),
+    )
     losses = run(whole)
     head = run(first, until=5)
-    second = Fit(from_python(*small), settings, folder=tmp_path, resume=True)
+    second = ClassifierFit(from_python(*small), settings, folder=tmp_path, resume=True)
     assert head + run(second) == losses
     a, b = whole.training.learners.state_dict(), second.training.learners.state_dict()
     assert a.keys() == b.keys()
@@ -80,7 +99,7 @@ def test_every_objective_resumes_to_the_same_bits(tiny, small, tmp_path, objecti
 def test_class_names_are_learnt_as_texts_of_their_class(tiny, small):
     texts, labels = small
     options = config(tiny, "cross_entropy", {}, validation=0.0, class_names=2)
-    fit = Fit(from_python(texts, labels), options, labels=[*sorted(set(labels)), "zebra"])
+    fit = ClassifierFit(from_python(texts, labels), options, labels=[*sorted(set(labels)), "zebra"])
     classes = sorted(set(labels))
     assert fit.rows == len(texts)
     assert len(fit.y) == len(texts) + 2 * len(classes)  # none for a class without rows
@@ -94,12 +113,16 @@ def test_class_names_are_not_learnt_where_they_say_nothing_or_do_not_fit(tiny, s
     numbers = {label: str(i) for i, label in enumerate(sorted(set(labels)))}
     options = config(tiny, "auto", {}, validation=0.0)
     assert options.train.class_names == 3
-    assert len(Fit(from_python(texts, [numbers[label] for label in labels]), options).y) == len(texts)
-    assert len(Fit(from_python(list(zip(texts, texts, strict=True)), labels), options).y) == len(texts)
+    assert len(ClassifierFit(from_python(texts, [numbers[label] for label in labels]), options).y) == len(
+        texts
+    )
+    assert len(ClassifierFit(from_python(list(zip(texts, texts, strict=True)), labels), options).y) == len(
+        texts
+    )
 
 
 def test_the_validation_part_has_no_class_names(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, class_names=1))
+    fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, class_names=1))
     assert fit.validation is not None
     assert len(fit.y) + len(fit.validation[1]) == len(small[0]) + len(set(small[1]))
 
@@ -109,11 +132,11 @@ def test_a_lane_learns_what_a_run_alone_does(tiny, small):
     examples = from_python(*small)
     rows = np.arange(len(examples))[::-2].copy()
     options = config(tiny, "auto", {}, epochs=2)
-    alone, lane = Fit(examples.select(rows), options), Lane(Stock(examples))
+    alone, lane = ClassifierFit(examples.select(rows), options), Lane(Stock(examples))
     expected = run(alone)
     for _ in range(2):  # the second in the memory of the first
         lane.rows = rows
-        assert run(Fit(examples.select(rows), options, stock=lane.stock, lane=lane)) == expected
+        assert run(ClassifierFit(examples.select(rows), options, stock=lane.stock, lane=lane)) == expected
 
 
 def test_texts_stay_where_captured_updates_read_them(tiny, small):
@@ -123,13 +146,13 @@ def test_texts_stay_where_captured_updates_read_them(tiny, small):
     lane, shelves = Lane(Stock(examples)), []
     for own in (options, other, options):
         lane.rows = np.arange(len(examples))
-        fit = Fit(examples, own, stock=lane.stock, lane=lane)
+        fit = ClassifierFit(examples, own, stock=lane.stock, lane=lane)
         shelves.append(fit.training.tasks[0].batch.shelf)
     assert shelves[0] is shelves[2] is not shelves[1]
 
 
 def test_clld_encodes_every_text_twice_and_learns_its_distances(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], epochs=3))
+    fit = ClassifierFit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], epochs=3))
     batch = fit.training.tasks[0].batch(0, 0, 1)
     assert len(batch.labels) == 2 * len(batch.rows)
     half = len(batch.labels) // 2
@@ -140,7 +163,7 @@ def test_clld_encodes_every_text_twice_and_learns_its_distances(tiny, small):
 
 
 def test_clld_saves_a_picture_of_its_distances(tiny, small, tmp_path):
-    fit = Fit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], epochs=1))
+    fit = ClassifierFit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], epochs=1))
     run(fit)
     fit.model.save(tmp_path / "model")
     assert (tmp_path / "model" / "label-distance.png").stat().st_size > 5_000
@@ -149,40 +172,42 @@ def test_clld_saves_a_picture_of_its_distances(tiny, small, tmp_path):
 
 
 def test_clld_works_with_textcnn(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], "textcnn"))
+    fit = ClassifierFit(from_python(*small), config(tiny, "clld", OPTIONS["clld"], "textcnn"))
     run(fit)
     assert fit.model.evaluate(from_python(*small))["accuracy"] > 0.6
 
 
 def test_clld_says_when_its_distances_will_not_be_learnt(tiny, small, capsys):
-    Fit(from_python(*small), config(tiny, "clld", {}, validation=0.0))
+    ClassifierFit(from_python(*small), config(tiny, "clld", {}, validation=0.0))
     assert "needs a validation part" in capsys.readouterr().err
-    Fit(from_python(*small), config(tiny, "clld", {}, epochs=1))
+    ClassifierFit(from_python(*small), config(tiny, "clld", {}, epochs=1))
     assert "will not be updated: 1 evaluations" in capsys.readouterr().err
-    Fit(from_python(*small), config(tiny, "clld", {}, epochs=5, evaluate_every=1))
+    ClassifierFit(from_python(*small), config(tiny, "clld", {}, epochs=5, evaluate_every=1))
     assert capsys.readouterr().err == ""
 
 
 def test_clld_waits_ten_evaluations_by_itself(tiny, small):
-    assert Fit(from_python(*small), config(tiny, "clld", {}, patience=None)).loop.patience == 10
-    assert Fit(from_python(*small), config(tiny, "supcon", {}, patience=None)).loop.patience == 0
+    assert ClassifierFit(from_python(*small), config(tiny, "clld", {}, patience=None)).session.patience == 10
+    assert ClassifierFit(from_python(*small), config(tiny, "supcon", {}, patience=None)).session.patience == 0
 
 
 def test_evaluations_can_come_more_often_than_epochs(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=2))
+    fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=2))
     run(fit)
-    assert len(fit.loop.history) == fit.steps // 2
-    fit = Fit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=5))
+    assert len(fit.session.history) == fit.steps // 2
+    fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=5))
     losses = run(fit)
-    assert fit.steps % 5 and [record["epoch"] for record in fit.loop.history] == [5 / 3, 10 / 3, 4.0]
-    assert fit.loop.history[-1]["loss"] == pytest.approx(np.mean(losses[10:]))
-    assert all("weighted_f1" in record for record in fit.loop.history)
+    assert fit.steps % 5 and [record["epoch"] for record in fit.session.history] == [5 / 3, 10 / 3, 4.0]
+    assert fit.session.history[-1]["loss"] == pytest.approx(np.mean(losses[10:]))
+    assert all("weighted_f1" in record for record in fit.session.history)
     with pytest.raises(ConfigError, match="need a validation part"):
-        Fit(from_python(*small), config(tiny, "cross_entropy", {}, validation=0.0, evaluate_every=2))
+        ClassifierFit(
+            from_python(*small), config(tiny, "cross_entropy", {}, validation=0.0, evaluate_every=2)
+        )
 
 
 def test_both_encoders_of_lcl_learn_at_the_encoders_rate(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, "lcl", {}, lr=1e-4, head_lr=1e-2))
+    fit = ClassifierFit(from_python(*small), config(tiny, "lcl", {}, lr=1e-4, head_lr=1e-2))
     names = {id(p): name for name, p in fit.training.learners.named_parameters()}
     slow = {
         names[id(p)]
@@ -207,7 +232,7 @@ def test_both_encoders_of_lcl_learn_at_the_encoders_rate(tiny, small):
 
 def test_rows_that_are_alone_in_their_class_are_counted(tiny, small, capsys):
     texts, labels = small
-    Fit(
+    ClassifierFit(
         from_python([*texts, "one of its kind"], [*labels, "rare"]),
         config(tiny, "supcon", {}, validation=0.0),
     )
@@ -238,7 +263,7 @@ centers = 3
 """
     )
     settings = read_config(path)
-    fit = Fit(from_python(*small), settings)
+    fit = ClassifierFit(from_python(*small), settings)
     run(fit)
     fit.model.save(tmp_path / "model")
     assert read_config(tmp_path / "model" / "run.toml").to_dict() == settings.to_dict()

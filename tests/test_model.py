@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
@@ -27,7 +27,7 @@ def fitted(tiny, small, kind="bert", pooling="first", objective="triple_entropy"
             "train": {"epochs": 2, "lr": 1e-3, "batch_size": 12},
         }
     )
-    return fit_model(from_python(*small), config)
+    return ClassifierFit(from_python(*small), config).run()
 
 
 @pytest.fixture(scope="module")

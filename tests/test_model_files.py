@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.classification.fit import fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
@@ -45,7 +45,7 @@ def trained(tiny, small) -> Model:
             "train": {"epochs": 1, "batch_size": 12},
         }
     )
-    return fit_model(from_python(*small), config)
+    return ClassifierFit(from_python(*small), config).run()
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_every_file_that_is_saved_is_known(trained, tmp_path):
 def test_old_files_of_another_kind_of_model_go(tiny, small, trained, tmp_path):
     config = RunConfig.from_dict({"encoder": {"name": "textcnn"}, "train": {"epochs": 1}})
     trained.save(tmp_path / "model")
-    fit_model(from_python(*small), config).save(tmp_path / "model")
+    ClassifierFit(from_python(*small), config).run().save(tmp_path / "model")
     held = {path.name for path in (tmp_path / "model").iterdir()}
     assert "vocabulary.json" in held
     assert not {"tokenizer.json", "config.json", "modules.json", "1_Pooling"} & held

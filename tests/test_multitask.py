@@ -15,11 +15,12 @@ import torch
 
 from closeknit import MultiTask
 from closeknit.data import Examples
+from closeknit.data_parts import Parts
 from closeknit.embeddings.model import load_sentence_model
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.mistakes import word_overlap
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig, read_multitask, recipes
-from closeknit.multitask.data import TaskData, load_tasks
+from closeknit.multitask.data import load_tasks
 from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
 from closeknit.multitask.model import MultiTaskModel
 from closeknit.sentences import judged_sentences, sentences_from
@@ -55,7 +56,7 @@ def parts(rows):
         return Examples(first, second, None, name, answers)
 
     whole = {name: examples(name) for name in rows}
-    return {name: TaskData(own, own.select(range(0, len(own), 2))) for name, own in whole.items()}
+    return {name: Parts(own, own.select(range(0, len(own), 2))) for name, own in whole.items()}
 
 
 def settings(encoder: str, /, **tables) -> MultiTaskConfig:
@@ -85,8 +86,8 @@ def test_every_schedule_trains_all_tasks(tiny, parts, schedule):
     fit = drained(MultiTaskFit(parts, settings(tiny(), schedule={"name": schedule})))
     assert fit.training.number == fit.steps == fit.training.steps
     assert all(count > 0 for count in fit.training.taken.values())
-    assert len(fit.loop.history) == 2
-    for record in fit.loop.history:
+    assert len(fit.session.history) == 2
+    for record in fit.session.history:
         assert {"topic", "same", "alike", "average", "loss"} <= record.keys()
         assert record["average"] == pytest.approx(np.mean([record[name] for name in KINDS]))
         assert {f"gradients/{a}/{b}" for a, b in itertools.combinations(KINDS, 2)} <= record.keys()
@@ -96,14 +97,14 @@ def test_the_losses_of_all_tasks_fall(tiny, parts):
     config = settings(
         tiny(), train={"epochs": 30, "lr": 1e-3}, shared={"dropout": 0.0}, encoder={"dropout": 0.0}
     )
-    history = drained(MultiTaskFit(parts, config)).loop.history
+    history = drained(MultiTaskFit(parts, config)).session.history
     for name in KINDS:
         assert history[-1][f"loss/{name}"] < 0.6 * history[0][f"loss/{name}"], name
 
 
 def test_the_state_with_the_best_average_is_kept(tiny, parts):
     fit = drained(MultiTaskFit(parts, settings(tiny(), train={"epochs": 6, "lr": 5e-3})))
-    averages = [record["average"] for record in fit.loop.history]
+    averages = [record["average"] for record in fit.session.history]
     found = fit.model.evaluate({name: own.validation for name, own in parts.items()})
     assert found["average"] == pytest.approx(max(averages), abs=1e-6)
     assert max(averages) > averages[-1] or max(averages) == averages[-1]
@@ -127,7 +128,7 @@ def test_an_interrupted_run_ends_with_the_same_weights(tiny, parts, tmp_path, ta
             first.save_state()
             break
     second = drained(MultiTaskFit(parts, config, folder=tmp_path, resume=True))
-    assert second.loop.history == whole.loop.history
+    assert second.session.history == whole.session.history
     for key, value in state_of(whole).items():
         assert torch.equal(value, state_of(second)[key]), key
 
@@ -150,7 +151,7 @@ def test_a_run_with_pretraining_is_taken_up_in_either_stage(tiny, parts, small, 
             break
     assert stop < whole.steps
     second = drained(MultiTaskFit(parts, config, sentences=sentences, folder=tmp_path, resume=True))
-    assert second.loop.history == whole.loop.history
+    assert second.session.history == whole.session.history
     for key, value in state_of(whole).items():
         assert torch.equal(value, state_of(second)[key]), key
 
@@ -167,10 +168,10 @@ def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
     config = settings(tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1})
     told: list[str] = []
     fit = MultiTaskFit(parts, config, sentences=sentences_from(sorted(set(small[0]))), tell=told.append)
-    assert fit.stage is not None
+    assert fit.pretraining is not None
     next(iter(fit))
     assert told[-1].startswith("first simcse on 18 rows")
-    assert fit.model.encoder.trunk is fit.stage.model.encoder.trunk
+    assert fit.model.encoder.trunk is fit.pretraining.model.encoder.trunk
     assert fit.model.encoder.pooling == "first"
 
 
@@ -196,7 +197,7 @@ def test_a_frozen_encoder_stays_as_it_is_while_heads_and_shared_layer_learn(tiny
     assert not torch.equal(before["encoder.top.linear.weight"], after["encoder.top.linear.weight"])
     frozen = MultiTaskFit(parts, settings(tiny(), encoder={"frozen": True}, shared={"layer": False}))
     drained(frozen)  # nothing is shared, so that no gradients are compared
-    assert not any(key.startswith("gradients") for key in frozen.loop.history[0])
+    assert not any(key.startswith("gradients") for key in frozen.session.history[0])
 
 
 def test_the_shared_layer_learns_at_the_rate_of_heads(tiny, parts):
@@ -236,7 +237,7 @@ def test_a_task_may_have_any_objective_that_trains_a_head(tiny, parts):
 def test_an_objective_that_compares_rows_meets_two_of_a_class_in_every_batch(tiny, small):
     texts, _ = small
     labels = [f"class {number // 2}" for number in range(len(texts))]  # two rows of each
-    data = {"topic": TaskData(Examples(texts, labels=labels, name="topic"))}
+    data = {"topic": Parts(Examples(texts, labels=labels, name="topic"))}
 
     def met(objective):
         task = {"kind": "classify", "data": "x", "objective": objective}
@@ -265,13 +266,13 @@ def test_one_task_alone_is_the_same_code(tiny, parts):
     config = settings(tiny()).only("alike")
     fit = drained(MultiTaskFit({"alike": parts["alike"]}, config))
     assert fit.steps == 2 * -(-len(parts["alike"].train) // 8)
-    assert list(fit.loop.history[0]) == ["epoch", "loss", "alike", "average"]
+    assert list(fit.session.history[0]) == ["epoch", "loss", "alike", "average"]
 
 
 def test_without_validation_parts_the_last_state_is_kept(tiny, parts):
-    bare = {name: TaskData(own.train) for name, own in parts.items()}
+    bare = {name: Parts(own.train) for name, own in parts.items()}
     fit = drained(MultiTaskFit(bare, settings(tiny())))
-    assert fit.loop.best is None and "average" not in fit.loop.history[0]
+    assert fit.session.best is None and "average" not in fit.session.history[0]
     mixed = {**bare, "topic": parts["topic"]}
     with pytest.raises(ConfigError, match="same has no validation part"):
         MultiTaskFit(mixed, settings(tiny()))

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.encoder import load_encoder
@@ -144,7 +144,7 @@ def test_a_second_encoder_passes_that_way_too(tiny, small):
             "train": {"epochs": 1, "batch_size": 10, "lr": 1e-3},
         }
     )
-    fit = Fit(from_python(*small), settings)
+    fit = ClassifierFit(from_python(*small), settings)
     assert len(fit.training.lean.encoders) == 2
     assert all(isinstance(trunk, PlainTrunk) for _, trunk in fit.training.lean.encoders)
     for _ in fit:
@@ -178,8 +178,8 @@ def test_widths_are_those_of_a_run_alone_where_it_shares_a_shelf(tiny):
     rows, stock = np.arange(40)[::-1].copy(), Stock(examples)
     config, lane = RunConfig.from_dict(tables), Lane(stock)
     lane.rows = rows
-    alone = Fit(examples.select(rows), config)
-    shared = Fit(examples.select(rows), config, stock=stock, lane=lane)
+    alone = ClassifierFit(examples.select(rows), config)
+    shared = ClassifierFit(examples.select(rows), config, stock=stock, lane=lane)
     widths = [task_widths(fit.training.tasks[0], 40) for fit in (alone, shared)]
     assert widths[0] == widths[1] and widths[0][-1] == 16
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.processes import World, return_memory
@@ -22,22 +22,22 @@ SCRIPT = """
 import json, sys
 from closeknit.config import RunConfig
 from closeknit.data import from_python
-from closeknit.fitting import Fit
+from closeknit.classification.fit import ClassifierFit
 
 settings, texts, labels, out = json.loads(open(sys.argv[1]).read())
-fit = Fit(from_python(texts, labels), RunConfig.from_dict(settings))
+fit = ClassifierFit(from_python(texts, labels), RunConfig.from_dict(settings))
 steps = [[step.loss, step.grad_norm, *step.terms.values()] for step in fit]
 if fit.world.main:
     from safetensors.torch import save_file
     save_file({k: v.contiguous().clone() for k, v in fit.training.learners.state_dict().items()}, out + ".safetensors")
-    open(out, "w").write(json.dumps({"steps": steps, "size": fit.world.size, "history": fit.loop.history}))
+    open(out, "w").write(json.dumps({"steps": steps, "size": fit.world.size, "history": fit.session.history}))
 """
 
 
 EMBEDDING = """
 import json, sys
-from closeknit.embedding import EmbeddingFit
-from closeknit.sentence_model import with_recipe
+from closeknit.embeddings.fit import EmbeddingFit
+from closeknit.embeddings.model import with_recipe
 from closeknit.sentences import sentences_from
 
 settings, texts, second, out = json.loads(open(sys.argv[1]).read())
@@ -54,12 +54,12 @@ if fit.world.main:
 TASKS = """
 import json, sys
 from closeknit.data import Examples
-from closeknit.multitask import MultiTaskConfig, MultiTaskFit, TaskData
+from closeknit.multitask.config import MultiTaskConfig; from closeknit.multitask.fit import MultiTaskFit; from closeknit.data_parts import Parts
 
 settings, texts, labels, out = json.loads(open(sys.argv[1]).read())
 second = texts[1:] + texts[:1]
 same = ["yes" if a == b else "no" for a, b in zip(labels, labels[1:] + labels[:1])]
-data = {"kind": TaskData(Examples(texts, labels=labels)), "same": TaskData(Examples(texts[:11], second[:11], same[:11]))}
+data = {"kind": Parts(Examples(texts, labels=labels)), "same": Parts(Examples(texts[:11], second[:11], same[:11]))}
 fit = MultiTaskFit(data, MultiTaskConfig.from_dict(settings))
 agreement = list(fit.training.agreement().values())
 steps = [[step.loss, step.grad_norm, *agreement] for step in fit]
@@ -189,8 +189,8 @@ def test_freed_memory_goes_back_to_the_system():
 
 def test_a_training_on_a_cpu_begins_by_returning_memory(tiny, small, monkeypatch):
     asked: list[bool] = []
-    monkeypatch.setattr("closeknit.training.return_memory", lambda: asked.append(True))
-    Fit(
+    monkeypatch.setattr("closeknit.processes.return_memory", lambda: asked.append(True))
+    ClassifierFit(
         from_python(*small),
         RunConfig.from_dict({"encoder": {"name": tiny(), "max_length": 16}}),
         world=World(torch.device("cpu")),

@@ -75,7 +75,7 @@ def test_a_stop_signal_saves_the_state_and_says_how_to_go_on(tiny, small_csv, tm
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
-    assert "go on with --resume" in stderr
+    assert "continue with --resume" in stderr
     assert "Traceback" not in stderr
     assert stdout == ""
     assert len(list(out.glob("checkpoints/step-*"))) == 1

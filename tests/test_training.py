@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from closeknit.classification.fit import Fit, fit_model
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ConfigError, ModelError, TrainingError
@@ -44,7 +44,7 @@ def same(a, b) -> bool:
     "kind", ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert", "textcnn"]
 )
 def test_every_architecture_learns_with_every_part_trained(tiny, small, kind):
-    fit = Fit(from_python(*small), config(tiny, kind=kind, epochs=20, lr=3e-3))
+    fit = ClassifierFit(from_python(*small), config(tiny, kind=kind, epochs=20, lr=3e-3))
     before = weights(fit)
     losses = run(fit)
     assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:4])
@@ -62,7 +62,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_does_not(tiny, small
     for seed in (2, 2, 3):
         torch.rand(7)  # the state of the global generator must not matter
         np.random.rand(3)
-        fit = Fit(from_python(*small), config(tiny, seed=seed))
+        fit = ClassifierFit(from_python(*small), config(tiny, seed=seed))
         runs.append((run(fit), weights(fit)))
     assert runs[0][0] == runs[1][0]
     assert same(runs[0][1], runs[1][1])
@@ -73,13 +73,14 @@ def test_training_leaves_the_global_random_state_alone(tiny, small):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    fit_model(from_python(*small), config(tiny, epochs=1))
+    ClassifierFit(from_python(*small), config(tiny, epochs=1)).run()
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_objectives_start_from_the_same_head_and_see_the_same_batches(tiny, small):
     fits = [
-        Fit(from_python(*small), config(tiny, objective=name)) for name in ("cross_entropy", "triple_entropy")
+        ClassifierFit(from_python(*small), config(tiny, objective=name))
+        for name in ("cross_entropy", "triple_entropy")
     ]
     a, b = (weights(fit) for fit in fits)
     shared = [key for key in a if not key.startswith("classify_objective")]
@@ -92,24 +93,24 @@ def test_objectives_start_from_the_same_head_and_see_the_same_batches(tiny, smal
 @pytest.mark.parametrize("validation", [0.0, 0.3])
 def test_a_resumed_run_ends_with_the_same_bits(tiny, small, tmp_path, validation):
     settings = config(tiny, epochs=4, validation=validation)
-    whole = Fit(from_python(*small), settings)
+    whole = ClassifierFit(from_python(*small), settings)
     losses = run(whole)
     for stop in (1, 4, 7, len(losses) - 1):
         folder = tmp_path / str(stop)
-        first = Fit(from_python(*small), settings, folder=folder)
+        first = ClassifierFit(from_python(*small), settings, folder=folder)
         head = run(first, until=stop)
-        second = Fit(from_python(*small), settings, folder=folder, resume=True)
+        second = ClassifierFit(from_python(*small), settings, folder=folder, resume=True)
         tail = run(second)
         assert head + tail == losses
         assert same(weights(second), weights(whole))
-        assert second.loop.history == whole.loop.history
+        assert second.session.history == whole.session.history
         assert second.model.metrics == whole.model.metrics
 
 
 def test_what_a_checkpoint_holds_can_be_read_without_pickle(tiny, small, tmp_path):
     from safetensors.torch import load_file
 
-    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    fit = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path)
     run(fit, until=3)
     (state,) = tmp_path.iterdir()
     assert sorted(path.name for path in state.iterdir()) == ["state.json", "state.safetensors"]
@@ -119,12 +120,12 @@ def test_what_a_checkpoint_holds_can_be_read_without_pickle(tiny, small, tmp_pat
 
 
 def test_a_damaged_checkpoint_is_named(tiny, small, tmp_path):
-    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    fit = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path)
     run(fit, until=3)
     (state,) = tmp_path.iterdir()
     (state / "state.safetensors").write_bytes(b"short")
     with pytest.raises(ModelError, match=r"state\.safetensors is damaged"):
-        run(Fit(from_python(*small), config(tiny), folder=tmp_path, resume=True))
+        run(ClassifierFit(from_python(*small), config(tiny), folder=tmp_path, resume=True))
 
 
 def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny, small):
@@ -133,7 +134,7 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny, small):
         settings = config(
             tiny, objective="cross_entropy", accumulate=parts, encoder={"dropout": 0.0}, batch_size=12
         )
-        fit = Fit(from_python(*small), settings)
+        fit = ClassifierFit(from_python(*small), settings)
         results.append((run(fit), weights(fit)))
     for losses, end in results[1:]:
         assert losses == pytest.approx(results[0][0], rel=1e-4)
@@ -142,12 +143,12 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny, small):
 
 
 def test_more_parts_than_the_last_batch_has_rows(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, accumulate=10, batch_size=35, epochs=1))
+    fit = ClassifierFit(from_python(*small), config(tiny, accumulate=10, batch_size=35, epochs=1))
     assert all(math.isfinite(loss) for loss in run(fit))
 
 
 def test_rates_of_encoder_heads_and_proxies_are_their_own(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, lr=1e-4, head_lr=2e-3, objective_lr=5e-2))
+    fit = ClassifierFit(from_python(*small), config(tiny, lr=1e-4, head_lr=2e-3, objective_lr=5e-2))
     rates = {rate: set() for rate in fit.training.rates}
     names = {id(p): name for name, p in fit.training.learners.named_parameters()}
     for group, rate in zip(fit.training.groups, fit.training.rates, strict=True):
@@ -155,9 +156,9 @@ def test_rates_of_encoder_heads_and_proxies_are_their_own(tiny, small):
         decays = {p.dim() > 1 for p in group["params"]}
         assert not (group["weight_decay"] and False in decays), "biases and norms must not decay"
     assert rates == {1e-4: {"encoder"}, 2e-3: {"classify_heads"}, 5e-2: {"classify_objective"}}
-    default = Fit(from_python(*small), config(tiny, lr=None))
+    default = ClassifierFit(from_python(*small), config(tiny, lr=None))
     assert default.training.rates[0] == pytest.approx(5e-5 * 768 / 32)
-    assert Fit(from_python(*small), config(tiny, kind="textcnn", lr=None)).training.rates[0] == 1e-3
+    assert ClassifierFit(from_python(*small), config(tiny, kind="textcnn", lr=None)).training.rates[0] == 1e-3
 
 
 def test_the_rate_rises_then_falls():
@@ -175,21 +176,21 @@ def test_the_rate_rises_then_falls():
 
 def test_early_stopping_keeps_the_best_state(tiny, small):
     settings = config(tiny, objective="cross_entropy", epochs=40, lr=2e-3, validation=0.3, patience=3)
-    fit = Fit(from_python(*small), settings)
+    fit = ClassifierFit(from_python(*small), settings)
     run(fit)
-    scores = [record["weighted_f1"] for record in fit.loop.history]
+    scores = [record["weighted_f1"] for record in fit.session.history]
     best = scores.index(max(scores))
     assert len(scores) == best + 1 + 3 < 40
     tokens, expected = fit.validation
     from closeknit.evaluation import outputs
 
     logits, _ = outputs(fit.model.encoder, fit.model.heads, tokens)
-    assert (logits.argmax(1) == expected).mean() == pytest.approx(fit.loop.history[best]["accuracy"])
+    assert (logits.argmax(1) == expected).mean() == pytest.approx(fit.session.history[best]["accuracy"])
     assert fit.model.metrics["validation"]["weighted_f1"] == max(scores)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(tiny, small, tmp_path):
-    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    fit = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path)
     kept = None
     with pytest.raises(NotFinite) as error:
         for step in fit:
@@ -202,16 +203,16 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(t
     for words in ("step 5", "loss became nan", "training rows", "learning rate", "last good state is kept"):
         assert words in message
     assert same(weights(fit), kept)
-    again = Fit(from_python(*small), config(tiny), folder=tmp_path, resume=True)
+    again = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path, resume=True)
     next(iter(again))
     assert again.training.number == 5
 
 
 @pytest.mark.parametrize("look_every", [3, 100])
 def test_a_late_look_finds_the_first_bad_update_and_none_after_it_applied(tiny, small, tmp_path, look_every):
-    whole = Fit(from_python(*small), config(tiny))
+    whole = ClassifierFit(from_python(*small), config(tiny))
     run(whole)
-    fit = Fit(from_python(*small), config(tiny, checkpoint_seconds=900.0), folder=tmp_path)
+    fit = ClassifierFit(from_python(*small), config(tiny, checkpoint_seconds=900.0), folder=tmp_path)
     fit.training.look_every = look_every  # as on a GPU, where looking waits
     objective = fit.training.tasks[0].objective.terms[0].objective
     forward, kept, seen = objective.forward, None, 0
@@ -225,28 +226,34 @@ def test_a_late_look_finds_the_first_bad_update_and_none_after_it_applied(tiny, 
                 objective.forward = forward  # the updates after it would be good ones
     assert seen >= 5 and fit.training.number == 4
     assert same(weights(fit), kept)
-    again = Fit(from_python(*small), config(tiny), folder=tmp_path, resume=True)
+    again = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path, resume=True)
     run(again)
-    assert again.loop.history == whole.loop.history and same(weights(again), weights(whole))
+    assert again.session.history == whole.session.history and same(weights(again), weights(whole))
 
 
 def test_a_step_has_its_numbers_whenever_they_are_read(tiny, small):
     at_once = [
-        (step.loss, step.grad_norm, dict(step.terms)) for step in Fit(from_python(*small), config(tiny))
+        (step.loss, step.grad_norm, dict(step.terms))
+        for step in ClassifierFit(from_python(*small), config(tiny))
     ]
     later = [
-        (step.loss, step.grad_norm, dict(step.terms)) for step in list(Fit(from_python(*small), config(tiny)))
+        (step.loss, step.grad_norm, dict(step.terms))
+        for step in list(ClassifierFit(from_python(*small), config(tiny)))
     ]
     assert at_once == later and len({loss for loss, _, _ in at_once}) == len(at_once)
 
 
 def test_a_run_that_diverges_says_so(tiny, small):
     with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
-        run(Fit(from_python(*small), config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=10, warmup=0.0)))
+        run(
+            ClassifierFit(
+                from_python(*small), config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=10, warmup=0.0)
+            )
+        )
 
 
 def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
-    fit = Fit(from_python(*small), config(tiny))
+    fit = ClassifierFit(from_python(*small), config(tiny))
 
     def full(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
@@ -257,7 +264,7 @@ def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
 
 
 def test_other_errors_are_not_taken_for_full_memory(tiny, small, monkeypatch):
-    fit = Fit(from_python(*small), config(tiny))
+    fit = ClassifierFit(from_python(*small), config(tiny))
 
     def broken(*_):
         raise RuntimeError("shapes do not match")
@@ -268,7 +275,7 @@ def test_other_errors_are_not_taken_for_full_memory(tiny, small, monkeypatch):
 
 
 def test_bf16_trains_on_the_cpu_and_the_objective_answers_in_float32(tiny, small):
-    fit = Fit(from_python(*small), config(tiny, precision="bf16", epochs=8))
+    fit = ClassifierFit(from_python(*small), config(tiny, precision="bf16", epochs=8))
     seen = []
     objective = fit.training.tasks[0].objective
     objective.register_forward_hook(
@@ -302,14 +309,14 @@ def test_settings_out_of_range_are_refused(settings, words):
 
 def test_settings_that_do_not_go_together_are_refused(tiny, small):
     with pytest.raises(ConfigError, match="need a validation part"):
-        Fit(from_python(*small), config(tiny, patience=2))
+        ClassifierFit(from_python(*small), config(tiny, patience=2))
     with pytest.raises(ConfigError, match="fp16, which a CPU cannot"):
-        Fit(from_python(*small), config(tiny, precision="fp16"))
+        ClassifierFit(from_python(*small), config(tiny, precision="fp16"))
 
 
 @pytest.mark.parametrize("left_open", [{"epochs": 0}, {"lr_scale": 0.0}])
 def test_the_loop_refuses_what_only_a_rule_of_rows_and_classes_settles(tiny, small, left_open):
-    training = Fit(from_python(*small), config(tiny)).training
+    training = ClassifierFit(from_python(*small), config(tiny)).training
     with pytest.raises(ConfigError, match=f"train.{next(iter(left_open))} is 0"):
         train(training.encoder, training.tasks, TrainConfig(**left_open))
 
@@ -320,7 +327,7 @@ def test_lora_fits_and_saves_a_plain_model(tiny, small, tmp_path):
     from closeknit.classification.model import Model
 
     examples = from_python(*small)
-    model = fit_model(examples, config(tiny, encoder={"lora_rank": 2}, epochs=2))
+    model = ClassifierFit(examples, config(tiny, encoder={"lora_rank": 2}, epochs=2)).run()
     model.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
     assert np.allclose(again.outputs(examples)[0], model.outputs(examples)[0], atol=1e-4)
@@ -331,7 +338,9 @@ def test_pairs_can_be_learnt(tiny):
     texts = [("my card was stolen", "lost card"), ("parcel late", "the parcel is late")] * 6
     texts += [("my card was stolen", "money back"), ("parcel late", "new size please")] * 6
     labels = ["same"] * 12 + ["other"] * 12
-    model = fit_model(from_python(texts, labels), config(tiny, objective="cross_entropy", epochs=25, lr=2e-3))
+    model = ClassifierFit(
+        from_python(texts, labels), config(tiny, objective="cross_entropy", epochs=25, lr=2e-3)
+    ).run()
     assert model.evaluate(from_python(texts, labels))["accuracy"] > 0.9
 
 
@@ -340,7 +349,7 @@ def test_a_disk_that_is_full_is_explained_and_loses_nothing(tiny, small, tmp_pat
 
     from closeknit import checkpoint
 
-    fit = Fit(from_python(*small), config(tiny), folder=tmp_path)
+    fit = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path)
     run(fit, until=2)
     kept = checkpoint.load(tmp_path)
 
@@ -359,5 +368,5 @@ def test_a_disk_that_is_full_is_explained_and_loses_nothing(tiny, small, tmp_pat
 def test_the_config_is_not_changed_by_a_run(tiny, small):
     settings = config(tiny)
     before = dataclasses.asdict(settings)
-    fit_model(from_python(*small), settings)
+    ClassifierFit(from_python(*small), settings).run()
     assert dataclasses.asdict(settings) == before

@@ -20,7 +20,7 @@ from closeknit.board import Board
 from closeknit.checkpoint import lock_folder, no_space_explained, write_json
 from closeknit.data import Examples
 from closeknit.errors import ConfigError, TrainingError
-from closeknit.models.folder import versions
+from closeknit.models.saved_model import versions
 from closeknit.plans import Cell, Loaded, Plan, Planner, cells_of
 from closeknit.progress import say
 from closeknit.protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results

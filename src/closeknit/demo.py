@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from closeknit import catalogue, report
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.comparison import run_study
 from closeknit.config import RunConfig
 from closeknit.data import from_python
@@ -69,7 +69,7 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None, overwrite
     say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
     before_encoder, tokeniser = load_encoder(encoder, max_length=MAX_LENGTH, vocabulary=training)
     before = outputs(before_encoder, None, tokeniser(test))[1]
-    fit = Fit(training, configs[OBJECTIVES[1]])
+    fit = ClassifierFit(training, configs[OBJECTIVES[1]])
     for _ in follow(fit, OBJECTIVES[1]):
         pass
     model = fit.model

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, Rows
 from closeknit.evaluation import outputs, softmax
@@ -126,7 +126,7 @@ def doing(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
         world = this_world()
         lane.rows = np.asarray(job.train, dtype=np.int64)
         shared = lane if world.device.type == "cuda" else None
-        fit = Fit(
+        fit = ClassifierFit(
             training,
             job.config,
             labels=job.labels,
@@ -156,7 +156,7 @@ def doing(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
     )
 
 
-def _vectors(fit: Fit, testing: Examples) -> dict[str, npt.NDArray[Any]]:
+def _vectors(fit: ClassifierFit, testing: Examples) -> dict[str, npt.NDArray[Any]]:
     positions = np.arange(len(testing))
     if len(positions) > MAP_ROWS:
         positions = np.sort(np.random.default_rng(0).permutation(positions)[:MAP_ROWS])
@@ -167,7 +167,7 @@ def _vectors(fit: Fit, testing: Examples) -> dict[str, npt.NDArray[Any]]:
 
 def _details(
     job: Job,
-    fit: Fit,
+    fit: ClassifierFit,
     testing: Examples,
     expected: npt.NDArray[np.int64],
     logits: npt.NDArray[np.float32],
@@ -192,7 +192,7 @@ def _details(
         "predicted": predicted.tolist(),
         "confidence": [round(float(value), 4) for value in confidence],
         "entropy": [round(float(value), 4) for value in entropy],
-        "history": fit.loop.history,
+        "history": fit.session.history,
         "texts": {str(position): text(position) for position in shown},
     }
     distances = [value for key, value in fit.model.objective.items() if key.endswith(".distance")]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
@@ -85,7 +85,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
                     'give train_options={"validation": 0.1} instead'
                 )
             held_out, _, _ = labelled_examples(*validation, "the validation part")
-        fit = Fit(examples, self._config(), validation=held_out, labels=names)
+        fit = ClassifierFit(examples, self._config(), validation=held_out, labels=names)
         for _ in follow(fit, self.objective, show=self.verbose):
             pass
         self.model_ = fit.model
@@ -106,7 +106,10 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         }
         if not isinstance(self.random_state, int | np.integer):
             raise ConfigError(f"random_state is {self.random_state}; it must be a whole number")
-        objective = {"name": self.objective, **settings_argument(objective_options=self.objective_options)}
+        objective = {
+            "name": self.objective,
+            **settings_argument(objective_options=self.objective_options),
+        }
         tables = {"encoder": encoder, "objective": objective, "train": train}
         return RunConfig.from_dict(plain_values(tables))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -22,22 +24,26 @@ from closeknit.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.label_numbers import label_numbers
 from closeknit.looping import Loop
 from closeknit.metrics import classification_scores, confusion
+from closeknit.models.fit import Fit, Stage
 from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import Joint, build_objective
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, rows_that_meet
-from closeknit.tasks import Shelved, Step, Task, labels_of
+from closeknit.tasks import Shelved, Task, labels_of
+from closeknit.tokens import Tokens
+from closeknit.train_config import TrainConfig
 from closeknit.training import Training, train
 
 
-class Fit:
-    """One run: iterate over it to train, then take `model`.
+class ClassifierFit(Fit[Model]):
+    """One training of a text classifier: iterate over it to train, then take `model`.
 
-    With a `folder`, the state is saved there from time to time, and `resume=True` goes on from the
-    newest one, to the same weights as a run that was never interrupted. With a validation part (given,
-    or a share of the rows by `train.validation`) every epoch ends with an evaluation, and the best
-    state is kept.
+    With a `folder`, checkpoints are written there, and `resume=True` continues from the newest one, to the same
+    weights as a run that was never interrupted. With a validation part (given, or a share of the rows by
+    `train.validation`) every epoch ends with an evaluation, and the best state is kept.
+
+    `stock` holds what many runs on the same texts share; `lane` lets runs follow each other in the same memory.
     """
 
     def __init__(
@@ -54,50 +60,56 @@ class Fit:
         lane: Lane | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
-        self.config, self.tell = config, tell
+        self.tell = tell
         self.world = world or this_world()
         check_classes(examples)
-        options = config.train
-        if validation is None and options.validation > 0:
-            kept, held_out = split(examples.required_labels, options.validation, options.seed)
-            examples, validation = examples.select(kept), examples.select(held_out)
-            if lane is not None:
-                lane.rows = lane.rows[kept]
-        if validation is None and (options.patience or options.evaluate_every):
-            raise ConfigError(
-                "train.patience and train.evaluate_every need a validation part: give the data one, "
-                "or set train.validation to the share of rows to hold out"
-            )
+        examples, validation = _hold_out(examples, validation, config.train, lane)
         names = list(labels) if labels is not None else examples.classes
-        options = options.settled(len(examples), len(names))
+        options = config.train.settled(len(examples), len(names))
         self.config = config = dataclasses.replace(config, train=options)
-        self.rows, self.names = len(examples), list[str]()  # the classes whose names are learnt as texts
-        if options.class_names and examples.pairs is None:
-            present = set(examples.classes)
-            self.names = [name for name in telling_names(names) if name in present]
-            examples = examples.with_names(self.names * options.class_names)
-            if lane is not None:
-                lane.add_names(self.names * options.class_names)
+        self.rows = len(examples)
+        examples = self._with_class_names(examples, names, lane)
         if config.encoder.name == "textcnn":
-            stock = lane = None  # it has the words of its training rows only
+            stock = lane = None  # TextCNN knows the words of its training rows only
         self.model, self.objective = new_model(examples, names, config, self.world, stock)
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)
-        self.tokens, self.y = self.model.tokens(examples), label_numbers(examples, names)
+        self.tokens = self.model.tokens(examples)
+        self.y = label_numbers(examples, names)
         self.per_epoch = batches_per_epoch(len(self.y), options.batch_size)
-        if lane is not None:
-            self.training = self._training_in(lane)
-        else:
-            targets = labels_of(self.y, self.world.device, self.objective.copies)
-            self.training = self._new_training(self._batches(targets))
-        self.validation = None
+        training = self._training(lane)
+        self.validation: tuple[Tokens, npt.NDArray[np.int64]] | None = None
         if validation is not None:
             self.validation = self.model.tokens(validation), label_numbers(validation, names)
         self.confusion: Tensor | None = None  # of the last evaluation
-        self.loop = Loop(
-            self.training,
-            every=options.evaluate_every if options.evaluate_every and self.validation else self.per_epoch,
-            evaluate=self._evaluate if self.validation else None,
+        self.stages = [Stage(self._session(training, folder, resume), after=self._finish)]
+        self._warn_of_idle_adaptation()
+
+    def _with_class_names(self, examples: Examples, names: Sequence[str], lane: Lane | None) -> Examples:
+        """The examples and, with `train.class_names`, the names of the classes as further texts."""
+        times = self.config.train.class_names
+        self.names: list[str] = []  # the classes whose names are learnt as texts
+        if not times or examples.pairs is not None:
+            return examples
+        present = set(examples.classes)
+        self.names = [name for name in telling_names(names) if name in present]
+        if lane is not None:
+            lane.add_names(self.names * times)
+        return examples.with_names(self.names * times)
+
+    def _training(self, lane: Lane | None) -> Training:
+        if lane is not None:
+            return self._training_in(lane)
+        targets = labels_of(self.y, self.world.device, self.objective.copies)
+        return self._new_training(self._batches(targets))
+
+    def _session(self, training: Training, folder: Path | None, resume: bool) -> Loop:
+        options = self.config.train
+        every = options.evaluate_every if self.validation is not None else 0
+        return Loop(
+            training,
+            every=every or self.per_epoch,
+            evaluate=self._evaluate if self.validation is not None else None,
             metric=options.metric,
             patience=self.objective.patience if options.patience is None else options.patience,
             observe=self._observe,
@@ -105,7 +117,6 @@ class Fit:
             resume=resume,
             world=self.world,
         )
-        self._warn_of_idle_adaptation()
 
     def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> Shelved:
         starts = [0] * self.objective.copies
@@ -123,7 +134,10 @@ class Fit:
         targets = labels_of(labels, self.world.device, self.objective.copies)
         batch = self._batches(targets, shelf=shelf, rows=lane.rows)
         learners = nn.ModuleDict({"encoder": self.model.encoder})
-        learners["classify_heads"], learners["classify_objective"] = self.model.heads, self.objective
+        learners["classify_heads"], learners["classify_objective"] = (
+            self.model.heads,
+            self.objective,
+        )
         kind = _kind(self.config, self.model.labels, learners)
         known = lane.trainings.get(kind)
         if known is not None:
@@ -153,24 +167,13 @@ class Fit:
                 "the label distance stays as it is: learning it needs a validation part (train.validation=0.1)"
             )
             return
-        evaluations = -(-self.steps // self.loop.every)
-        progress = [min(1.0, n * self.loop.every / self.steps) for n in range(1, evaluations + 1)]
+        evaluations = -(-self.steps // self.session.every)
+        progress = [min(1.0, n * self.session.every / self.steps) for n in range(1, evaluations + 1)]
         if not any(adaptation.due(n, share) for n, share in enumerate(progress, 1)):
             self.tell(
                 f"the label distance will not be updated: {evaluations} evaluations, an update every "
                 f"{adaptation.every}; lower objective.update_every or train.evaluate_every"
             )
-
-    @property
-    def steps(self) -> int:
-        return self.training.steps
-
-    def __iter__(self) -> Iterator[Step]:
-        yield from self.loop
-        self._finish()
-
-    def save_state(self) -> None:
-        self.loop.save_state()
 
     def _evaluate(self) -> dict[str, float]:
         """Scores on the validation part."""
@@ -203,23 +206,51 @@ class Fit:
         self.model.objective = {
             key: value.detach().cpu() for key, value in self.objective.state_dict().items()
         }
-        self.model.metrics["history"] = self.loop.history
-        if self.loop.best is not None:
-            best = max(self.loop.history, key=lambda record: record[self.config.train.metric])
+        self.model.metrics["history"] = self.session.history
+        if self.session.best is not None:
+            best = max(self.session.history, key=lambda record: record[self.config.train.metric])
             self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
         self.training.learners.eval()
 
 
 def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> object:
     """Runs of one kind differ in nothing that a captured update is bound to."""
-    free = {"seed": 0, "epochs": 1, "lr": None, "lr_scale": 1.0, "head_lr": None, "objective_lr": None}
+    free = {
+        "seed": 0,
+        "epochs": 1,
+        "lr": None,
+        "lr_scale": 1.0,
+        "head_lr": None,
+        "objective_lr": None,
+    }
     train = dataclasses.replace(config.train, **free, warmup=0.0, schedule="constant")  # type: ignore[arg-type]
     shapes = [tuple(tensor.shape) for tensor in (*learners.parameters(), *learners.buffers())]
     return config.encoder, repr(config.objective), train, tuple(labels), tuple(shapes)
 
 
+def _hold_out(
+    examples: Examples, validation: Examples | None, options: TrainConfig, lane: Lane | None
+) -> tuple[Examples, Examples | None]:
+    """The training rows and the validation rows; `train.validation` holds out a share where none are given."""
+    if validation is None and options.validation > 0:
+        kept, held_out = split(examples.required_labels, options.validation, options.seed)
+        if lane is not None:
+            lane.rows = lane.rows[kept]
+        return examples.select(kept), examples.select(held_out)
+    if validation is None and (options.patience or options.evaluate_every):
+        raise ConfigError(
+            "train.patience and train.evaluate_every need a validation part: give the data one, "
+            "or set train.validation to the share of rows to hold out"
+        )
+    return examples, validation
+
+
 def new_model(
-    examples: Examples, labels: list[str], config: RunConfig, world: World, stock: Stock | None = None
+    examples: Examples,
+    labels: list[str],
+    config: RunConfig,
+    world: World,
+    stock: Stock | None = None,
 ) -> tuple[Model, Joint]:
     """An untrained classifier for these rows, and the objective that will train it.
 
@@ -248,11 +279,3 @@ def new_model(
     elif objective.classifier == "knn":
         heads["logits"] = NearestRows(encoder.dim, len(labels), len(examples))
     return Model(encoder, heads, tokeniser, labels, config, paired=examples.pairs is not None), objective
-
-
-def fit_model(examples: Examples, config: RunConfig, **options: Any) -> Model:
-    """Train to the end without looking at the steps."""
-    fit = Fit(examples, config, **options)
-    for _ in fit:
-        pass
-    return fit.model

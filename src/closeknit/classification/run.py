@@ -7,26 +7,74 @@ from pathlib import Path
 from typing import Any
 
 from closeknit import catalogue
-from closeknit.classification.fit import Fit
+from closeknit.classification.fit import ClassifierFit
+from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import DataSet, Examples, Fingerprint, split, spoken
-from closeknit.models.run import begin_run, run_in_folder
+from closeknit.data_parts import Parts
+from closeknit.models.run import RunFolder
 from closeknit.processes import leave
 from closeknit.progress import say
 
 
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """The rows a run learns from, chooses by and is scored on."""
+def train_in_folder(
+    source: str, config: RunConfig, out: Path, *, resume: bool = False, overwrite: bool = False
+) -> dict[str, Any]:
+    """Train on a file, folder or catalogue name, save the model in `out`, and return its scores.
 
-    train: Examples
-    validation: Examples | None = None
-    test: Examples | None = None
+    Of several processes only the first returns scores; the others return nothing.
+    """
+    folder = RunFolder.open(out, resume=resume, overwrite=overwrite)
+    world = folder.world
+    parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
+    identity = {
+        "kind": Model.kind,
+        "run": config.to_dict(),
+        "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
+    }
+
+    def build(states: Path) -> ClassifierFit:
+        fit = ClassifierFit(
+            parts.train,
+            config,
+            validation=parts.validation,
+            folder=states,
+            resume=resume,
+            world=world,
+        )
+        if parts.test is not None:
+            fit.model.check(parts.test)
+        if fit.names and world.main:
+            _announce_class_names(fit)
+        return fit
+
+    def score(fit: ClassifierFit) -> None:
+        if fit.training.number < fit.steps and world.main:
+            patience = fit.session.patience
+            say(f"stopped early after {patience} evaluations without gain; the best epoch is kept")
+        metrics = fit.model.metrics
+        if parts.test is not None:
+            metrics["test"] = fit.model.evaluate(parts.test)
+        metrics["rows"] = fit.rows
+        metrics["asked"] = identity["run"]  # the settings before open ones were resolved
+        metrics["steps"] = fit.training.number
+
+    metrics = folder.train(identity, config.objective.name, build, score)
+    leave(world)
+    return metrics
+
+
+def _announce_class_names(fit: ClassifierFit) -> None:
+    shown = ", ".join(spoken(name) for name in fit.names[:3])
+    more = ", …" if len(fit.names) > 3 else ""
+    times = fit.config.train.class_names
+    say(f"class names are learnt as texts too: {shown}{more} (train.class_names={times})")
 
 
 def parts_of(data: DataSet, config: RunConfig, *, tell: bool = True) -> Parts:
-    """The parts of a data set; where it has neither test nor validation, a share of its rows is held out."""
-    training, validation, test = data.training, data.parts.get("validation"), data.parts.get("test")
+    """The parts of a data set. Where it has neither a test nor a validation part, a share of its rows is held out."""
+    training = data.training
+    validation, test = data.parts.get("validation"), data.parts.get("test")
     share = config.data.test
     if test is None and validation is None and share > 0:
         kept, held_out = split(training.required_labels, share, config.train.seed)
@@ -37,49 +85,17 @@ def parts_of(data: DataSet, config: RunConfig, *, tell: bool = True) -> Parts:
             )
         training, test = training.select(kept), training.select(held_out)
     if tell and test is not None:
-        known = set(zip(training.texts, training.pairs or training.texts, strict=True))
-        seen = sum(text in known for text in zip(test.texts, test.pairs or test.texts, strict=True))
-        if seen:
-            say(
-                f"{seen} of the {len(test)} test rows are among the training rows too, word for word: "
-                "the score will be better than on new texts"
-            )
+        _warn_of_leaks(training, test)
     return Parts(training, validation, test)
 
 
-def train_in_folder(
-    source: str, config: RunConfig, out: Path, *, resume: bool = False, overwrite: bool = False
-) -> dict[str, Any]:
-    """Train on a file, folder or catalogue name, save the model in `out`, and return its scores.
-
-    Of several processes only the first returns scores; the others return nothing.
-    """
-    world = begin_run(out, resume, overwrite)
-    parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
-    identity = {
-        "kind": "text_classifier",
-        "run": config.to_dict(),
-        "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
-    }
-
-    def build(states: Path) -> Fit:
-        fit = Fit(parts.train, config, validation=parts.validation, folder=states, resume=resume, world=world)
-        if parts.test is not None:
-            fit.model.check(parts.test)
-        if fit.names and world.main:
-            some = ", ".join(spoken(name) for name in fit.names[:3]) + (", …" if len(fit.names) > 3 else "")
-            say(f"class names are learnt as texts too: {some} (train.class_names={config.train.class_names})")
-        return fit
-
-    def score(fit: Fit) -> None:
-        if fit.training.number < fit.steps and world.main:
-            say(f"stopped early after {fit.loop.patience} evaluations without gain; the best epoch is kept")
-        if parts.test is not None:
-            fit.model.metrics["test"] = fit.model.evaluate(parts.test)
-        fit.model.metrics["rows"] = fit.rows
-        fit.model.metrics["asked"] = identity["run"]  # before settings that were left open were settled
-        fit.model.metrics["steps"] = fit.training.number
-
-    metrics = run_in_folder(out, identity, config.objective.name, build, score, resume, overwrite, world)
-    leave(world)
-    return metrics
+def _warn_of_leaks(training: Examples, test: Examples) -> None:
+    """Say how many test rows are among the training rows, word for word."""
+    known = set(zip(training.texts, training.pairs or training.texts, strict=True))
+    rows = zip(test.texts, test.pairs or test.texts, strict=True)
+    leaked = sum(row in known for row in rows)
+    if leaked:
+        say(
+            f"{leaked} of the {len(test)} test rows are among the training rows too, word for word: "
+            "the score will be better than on new texts"
+        )

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from closeknit.encoder import load_language_head
 from closeknit.errors import ConfigError, DataError
 from closeknit.heads import LanguageHead
 from closeknit.looping import Loop
+from closeknit.models.fit import Fit, Stage
 from closeknit.objectives import InfoNCE, MultipleNegatives, NTXent
 from closeknit.objectives.folded import Folded
 from closeknit.objectives.joint import Joint, Term
@@ -28,17 +28,18 @@ from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, length_grouped
 from closeknit.sentences import Sentences
-from closeknit.tasks import Batch, Shelved, Step, Task, dealt
+from closeknit.tasks import Batch, Shelved, Task, dealt
 from closeknit.tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
 from closeknit.training import train
 from closeknit.views import drophead, mask_spans, without_dropout
 
 
-class EmbeddingFit:
-    """One run: iterate over it to train, then take `model`.
+class EmbeddingFit(Fit[SentenceModel]):
+    """One training of a sentence encoder: iterate over it to train, then take `model`.
 
-    With scored pairs as `validation`, Spearman's correlation is taken at every evaluation (`train.evaluate_every`
-    steps, or an epoch) and the best state kept. Checkpoints and `resume` are as for a classifier.
+    With scored pairs as `validation`, Spearman's correlation is computed at every evaluation (every
+    `train.evaluate_every` steps, or every epoch), and the best state is kept. Checkpoints and `resume` work
+    as for a classifier.
     """
 
     def __init__(
@@ -52,59 +53,55 @@ class EmbeddingFit:
         world: World | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
-        self.config, self.sentences, self.validation, self.tell = config, sentences, validation, tell
+        self.config = config
+        self.sentences = sentences
+        self.validation = validation
+        self.tell = tell
         self.world = world or this_world()
-        method, options = config.method, config.train
-        columns = len(sentences.columns)
-        check_data(sentences, method)
-        if validation is None and options.patience:
-            raise ConfigError("train.patience needs scored pairs to validate on")
-        if options.validation:
-            raise ConfigError(
-                "train.validation holds out rows with labels; an embedding is validated on scored pairs (--validation)"
-            )
-        if options.batch_size // options.accumulate < 2:
-            raise ConfigError(
-                f"batches of {options.batch_size} in {options.accumulate} parts have one row each, with none to tell it "
-                "from; let train.batch_size be at least twice train.accumulate"
-            )
-        with seeded(self.world, options.seed, random_streams.ENCODER):
+        check_data(sentences, config.method)
+        _check_training(config, validated=validation is not None)
+        with seeded(self.world, config.train.seed, random_streams.ENCODER):
             encoder, tokeniser = config.encoder.load()
         self.model = SentenceModel(encoder, tokeniser, config)
-        self.use = method.head_use(encoder.pooling, paired=columns > 1)
-        if self.use != "none" and encoder.pooling == "own":
-            raise ConfigError("pooling own has the encoder's dense layer already; use method.head=none")
+        self._make_head()
+        main = Stage(self._main_session(folder, resume), around=self._noise, after=self._finish)
+        self.stages = [main]
+        if config.method.adapt_epochs:
+            adaptation = self._adaptation(folder, resume)
+            first = Stage(adaptation, before=self._note_start, after=self._note_adaptation)
+            self.stages = [first, main]
+        else:
+            self.stages = [dataclasses.replace(main, before=self._note_start)]
+
+    def _make_head(self) -> None:
+        """The dense layer on the pooled vector, where the method has one."""
+        pooling = self.model.encoder.pooling
+        self.head_use = self.config.method.head_use(pooling, paired=len(self.sentences.columns) > 1)
         self.heads = nn.ModuleDict()
-        if self.use != "none":
-            with seeded(self.world, options.seed, random_streams.HEADS):
-                self.heads["projected"] = Dense(encoder.dim)
-        self.stages = [self._adaptation(folder)] if method.adapt_epochs else []
-        objective = Joint(
-            [
-                Term(
-                    method.name,
-                    1.0,
-                    Folded(loss_of(method), max(2, columns)),
-                    "projected" if self.heads else "pooled",
-                )
-            ]
-        )
-        batch, self.per_epoch = self._batches(tokeniser)
-        task = Task(method.name, batch, self.per_epoch, objective, self.heads)
-        self.training = train(encoder, [task], options, world=self.world, tell=self.tell)
-        self.loop = Loop(
-            self.training,
-            every=options.evaluate_every or self.per_epoch,
-            evaluate=self._evaluate if validation is not None else None,
+        if self.head_use == "none":
+            return
+        if pooling == "own":
+            raise ConfigError("pooling own has the encoder's dense layer already; use method.head=none")
+        with seeded(self.world, self.config.train.seed, random_streams.HEADS):
+            self.heads["projected"] = Dense(self.model.encoder.dim)
+
+    def _main_session(self, folder: Path | None, resume: bool) -> Loop:
+        method, options = self.config.method, self.config.train
+        views = Folded(loss_of(method), max(2, len(self.sentences.columns)))
+        term = Term(method.name, 1.0, views, "projected" if self.heads else "pooled")
+        batch, per_epoch = self._batches(self.model.tokeniser)
+        task = Task(method.name, batch, per_epoch, Joint([term]), self.heads)
+        training = train(self.model.encoder, [task], options, world=self.world, tell=self.tell)
+        return Loop(
+            training,
+            every=options.evaluate_every or per_epoch,
+            evaluate=self._evaluate if self.validation is not None else None,
             metric="spearman",
             patience=options.patience or 0,
             folder=folder / "learn" if folder is not None else None,
             resume=resume,
             world=self.world,
         )
-        if resume:
-            for stage in self.stages:
-                stage.resume = True
 
     # -- what the training is fed with
 
@@ -139,7 +136,7 @@ class EmbeddingFit:
 
         return batch, per_epoch
 
-    def _adaptation(self, folder: Path | None) -> Loop:
+    def _adaptation(self, folder: Path | None, resume: bool) -> Loop:
         """Masked-language modelling on all texts, before anything else."""
         method, options = self.config.method, self.config.train
         encoder, tokeniser = self.model.encoder, self.model.tokeniser
@@ -167,27 +164,11 @@ class EmbeddingFit:
             training,
             every=per_epoch,
             folder=folder / "adapt" if folder is not None else None,
+            resume=resume,
             world=self.world,
         )
 
     # -- running
-
-    @property
-    def steps(self) -> int:
-        return self.training.steps + sum(stage.training.steps for stage in self.stages)
-
-    def __iter__(self) -> Iterator[Step]:
-        before = 0
-        self._note_start()
-        for stage in self.stages:
-            for step in stage:
-                yield step
-            before += stage.training.steps
-            self.model.metrics["adaptation"] = stage.history
-        with self._noise():
-            for step in self.loop:
-                yield dataclasses.replace(step, number=step.number + before)
-        self._finish()
 
     @contextlib.contextmanager
     def _noise(self) -> Iterator[None]:
@@ -200,15 +181,10 @@ class EmbeddingFit:
                 stack.enter_context(drophead(encoder, method.drophead))
             yield
 
-    def save_state(self) -> None:
-        for loop in (*self.stages, self.loop):
-            if loop.training.number:
-                loop.save_state()
-
     @property
     def _kept(self) -> Dense | None:
         """The layer that becomes part of the vectors, where one does."""
-        dense = self.heads["projected"] if self.use == "keep" else None
+        dense = self.heads["projected"] if self.head_use == "keep" else None
         assert dense is None or isinstance(dense, Dense)
         return dense
 
@@ -226,15 +202,18 @@ class EmbeddingFit:
         if self.validation is None:
             return
         self.model.metrics["before"] = before = self._scores(self.model)
-        self.loop.keep(before["spearman"])
+        self.session.keep(before["spearman"])
+
+    def _note_adaptation(self) -> None:
+        self.model.metrics["adaptation"] = self.stages[0].session.history
 
     def _finish(self) -> None:
         self.model.dense = self._kept
-        self.model.metrics["history"] = self.loop.history
+        self.model.metrics["history"] = self.session.history
         self.model.metrics["rows"] = len(self.sentences)
         if self.validation is not None:
             start = self.model.metrics["before"]
-            best = max([start, *self.loop.history], key=lambda record: record["spearman"])
+            best = max([start, *self.session.history], key=lambda record: record["spearman"])
             self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
             if best is start:
                 self.model.dense = None  # a layer that was never trained is no part of the encoder as it was
@@ -243,6 +222,22 @@ class EmbeddingFit:
                         "no evaluation was better than the encoder as it was before: it is kept as it was"
                     )
         self.model.encoder.eval()
+
+
+def _check_training(config: EmbeddingConfig, *, validated: bool) -> None:
+    """Refuse settings of the training that an embedding cannot have."""
+    options = config.train
+    if options.patience and not validated:
+        raise ConfigError("train.patience needs scored pairs to validate on")
+    if options.validation:
+        raise ConfigError(
+            "train.validation holds out rows with labels; an embedding is validated on scored pairs (--validation)"
+        )
+    if options.batch_size // options.accumulate < 2:
+        raise ConfigError(
+            f"train.batch_size={options.batch_size} in train.accumulate={options.accumulate} parts leaves one row per "
+            "part, and a contrastive loss needs at least two; let train.batch_size be at least twice train.accumulate"
+        )
 
 
 def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False) -> None:
@@ -267,7 +262,11 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
     for setting, used, purpose in (
         ("level", method.name == "mirror", "says what mirror's texts are"),
         ("mask", columns == 1, "masks a view of a single text, not pairs"),
-        ("hard_weight", method.name == "simcse" and negatives, "weighs the hard negatives of simcse"),
+        (
+            "hard_weight",
+            method.name == "simcse" and negatives,
+            "weighs the hard negatives of simcse",
+        ),
         ("drophead", method.noise == "drophead", "is for method.noise=drophead"),
         ("adapt_lr", method.adapt_epochs, "is for method.adapt_epochs"),
         ("adapt_share", method.adapt_epochs, "is for method.adapt_epochs"),
@@ -290,7 +289,13 @@ def loss_of(method: MethodConfig) -> nn.Module:
 
 
 def masked_batches(
-    tokens: Tokens, plan: Plan, per_epoch: int, tokeniser: Tokeniser, share: float, seed: int, world: World
+    tokens: Tokens,
+    plan: Plan,
+    per_epoch: int,
+    tokeniser: Tokeniser,
+    share: float,
+    seed: int,
+    world: World,
 ) -> Callable[[int, int, int], Batch]:
     """Batches for masked-language modelling: of the chosen tokens 8 in 10 are masked, 1 replaced, 1 left as it is.
 
@@ -315,7 +320,8 @@ def masked_batches(
         chosen = (torch.rand(ids.shape, generator=generator) < share) & ~inputs["special"]
         if not bool(chosen.any()):  # a batch of very short texts
             chosen[
-                0, int((~inputs["special"][0]).nonzero()[0]) if bool((~inputs["special"][0]).any()) else 0
+                0,
+                int((~inputs["special"][0]).nonzero()[0]) if bool((~inputs["special"][0]).any()) else 0,
             ] = True
         fate = torch.rand(ids.shape, generator=generator)
         other = torch.randint(words, ids.shape, generator=generator)
@@ -332,11 +338,3 @@ def _mask_token(tokeniser: Tokeniser) -> str:
             "this encoder's tokenizer has no mask token; use method.mask=0 and method.adapt_epochs=0"
         )
     return str(token)
-
-
-def fit_embedding(sentences: Sentences, config: EmbeddingConfig, **options: Any) -> SentenceModel:
-    """Train to the end without looking at the steps."""
-    fit = EmbeddingFit(sentences, config, **options)
-    for _ in fit:
-        pass
-    return fit.model

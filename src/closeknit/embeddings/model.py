@@ -5,16 +5,16 @@ The folder opens in `SentenceTransformer(path)` with the same vectors, and in tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from closeknit.checkpoint import read_json, read_tensors, write_tensors
+from closeknit.checkpoint import read_tensors, write_tensors
 from closeknit.config import EncoderConfig, build_table
 from closeknit.devices import existing_device
 from closeknit.encoder import Encoder, load_encoder
@@ -25,14 +25,9 @@ from closeknit.models.export import write_encoder
 from closeknit.models.folder import (
     HEADS,
     MAIN,
-    METRICS,
-    damage_explained,
-    describe_folder,
-    fill,
-    load_saved_encoder,
     read_facts,
-    save_folder,
 )
+from closeknit.models.saved_model import SavedModel, fill, load_saved_encoder
 from closeknit.progress import progress_bar
 from closeknit.tokens import PretrainedTokeniser, Tokeniser
 from closeknit.train_config import TrainConfig
@@ -67,7 +62,12 @@ class MethodConfig:
     adapt_share: float = 0.15  # of the tokens that are masked in it
 
     def __post_init__(self) -> None:
-        for name, known in (("name", METHODS), ("level", LEVELS), ("noise", NOISES), ("head", HEAD_USES)):
+        for name, known in (
+            ("name", METHODS),
+            ("level", LEVELS),
+            ("noise", NOISES),
+            ("head", HEAD_USES),
+        ):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError(f"method.{name} is {value}{did_you_mean(str(value), known)}")
@@ -131,7 +131,10 @@ class EmbeddingConfig:
     @staticmethod
     def from_dict(tables: Mapping[str, Mapping[str, Any]]) -> EmbeddingConfig:
         _check_tables(tables)
-        defaults: dict[str, dict[str, Any]] = {"encoder": {"pooling": "mean"}, "train": {"epochs": 1}}
+        defaults: dict[str, dict[str, Any]] = {
+            "encoder": {"pooling": "mean"},
+            "train": {"epochs": 1},
+        }
         made = {
             table: build_table(kind, table, {**defaults.get(table, {}), **tables.get(table, {})})
             for table, kind in _TABLES.items()
@@ -179,8 +182,10 @@ class Dense(nn.Module):
 
 
 @dataclass
-class SentenceModel:
+class SentenceModel(SavedModel):
     """Texts in, vectors out."""
+
+    kind: ClassVar[str] = "sentence_encoder"
 
     encoder: Encoder
     tokeniser: Tokeniser
@@ -218,12 +223,6 @@ class SentenceModel:
             pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
         return pooled
 
-    def to(self, device: str) -> SentenceModel:
-        self.encoder.to(device).eval()
-        if self.dense is not None:
-            self.dense.to(device).eval()
-        return self
-
     @classmethod
     def untrained(
         cls, name: str | None, *, pooling: str = "mean", max_length: int | None = None
@@ -234,33 +233,40 @@ class SentenceModel:
         config = EmbeddingConfig(EncoderConfig(name, pooling, tokeniser.max_length))
         return cls(encoder, tokeniser, config).to(existing_device(None))
 
-    def save(self, folder: str | Path) -> None:
-        save_folder(Path(folder), self._write)
+    # -- the folder
 
-    def _write(self, folder: Path) -> None:
+    def own_facts(self) -> dict[str, Any]:
+        return {"dense": self.dense is not None}
+
+    def modules(self) -> Sequence[nn.Module]:
+        return (self.encoder,) if self.dense is None else (self.encoder, self.dense)
+
+    def card(self) -> Callable[[dict[str, Any], dict[str, Any]], str]:
+        return sentence_card
+
+    def write_weights(self, folder: Path) -> None:
         last = self.dense.linear if self.dense is not None else None
         write_encoder(folder, self.encoder, self.config.encoder.max_length, dense=last)
-        self.tokeniser.save(folder)
         if self.dense is not None:
             write_tensors(folder / HEADS, self.dense.state_dict())
-        own = {"dense": self.dense is not None}
-        describe_folder(
-            folder, "sentence_encoder", self.encoder, self.config.to_dict(), self.metrics, sentence_card, own
-        )
+
+    def read_weights(self, folder: Path) -> None:
+        if self.dense is not None:
+            fill(self.dense, read_tensors(folder / HEADS), folder / HEADS)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, bare: bool = False) -> SentenceModel:
-        """The model of a folder; a `bare` one is there sooner, and can be used but neither trained nor saved."""
-        folder = Path(folder)
-        facts = read_facts(folder, "sentence_encoder")
-        with damage_explained(folder):
-            config = EmbeddingConfig.from_dict(facts["run"])
-            length = config.encoder.max_length
-            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], length, bare=bare)
-            dense = Dense(encoder.dim) if facts["dense"] else None
-        if dense is not None:
-            fill(dense, read_tensors(folder / HEADS), folder / HEADS)
-        return cls(encoder, tokeniser, config, dense, read_json(folder / METRICS)).to(existing_device(device))
+    def read_settings(cls, tables: dict[str, Any]) -> EmbeddingConfig:
+        return EmbeddingConfig.from_dict(tables)
+
+    @classmethod
+    def from_facts(
+        cls,
+        facts: dict[str, Any],
+        settings: EmbeddingConfig,
+        encoder: Encoder,
+        tokeniser: Tokeniser,
+    ) -> Self:
+        return cls(encoder, tokeniser, settings, Dense(encoder.dim) if facts["dense"] else None)
 
 
 # Families of sentence encoders, as their hub names and folders show.
@@ -305,7 +311,10 @@ def load_sentence_model(
         if facts["kind"] == "sentence_encoder":
             model = SentenceModel.load(source, bare=bare)
             if pooling is not None and pooling != model.encoder.pooling:
-                model.encoder, model.dense = Encoder(model.encoder.trunk, pooling, model.encoder.name), None
+                model.encoder, model.dense = (
+                    Encoder(model.encoder.trunk, pooling, model.encoder.name),
+                    None,
+                )
             return model
         length = facts["run"]["encoder"]["max_length"]
         encoder, tokeniser = load_saved_encoder(Path(source), facts["encoder"], length, bare=bare)

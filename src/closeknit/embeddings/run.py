@@ -10,7 +10,7 @@ from closeknit.embedding_scores import ScoredPairs
 from closeknit.embeddings.fit import EmbeddingFit, check_data
 from closeknit.embeddings.model import EmbeddingConfig, SentenceModel, is_sentence_encoder
 from closeknit.mining import mine_negatives
-from closeknit.models.run import begin_run, run_in_folder
+from closeknit.models.run import RunFolder
 from closeknit.processes import leave
 from closeknit.progress import say
 from closeknit.sentences import Sentences
@@ -26,40 +26,57 @@ def embed_in_folder(
     resume: bool = False,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Learn a sentence encoder from texts, pairs or triplets, save it in `out`, and return how it came out.
+    """Train a sentence encoder on texts, pairs or triplets, save it in `out`, and return its metrics.
 
-    With `mine`, pairs get a hard negative each, found by the encoder as it is. Of several processes only the first returns
-    anything.
+    With `mine`, every pair gets a hard negative, found by the encoder before training. Of several processes
+    only the first returns metrics.
     """
-    world = begin_run(out, resume, overwrite)
+    folder = RunFolder.open(out, resume=resume, overwrite=overwrite)
+    world = folder.world
     check_data(sentences, config.method, mine=mine)
     if world.main and is_sentence_encoder(config.encoder.name):
-        say(
-            f"{config.encoder.name or 'the bundled encoder'} is a trained sentence encoder already: a little more text can make "
-            "it worse. Validate on scored pairs (--validation), and compare with `closeknit evaluate-embeddings`"
-        )
+        _warn_of_trained_encoder(config)
     if mine:
-        if world.main:
-            say(f"mining a hard negative for each of {len(sentences):,} pairs")
-        settings = config.encoder
-        start = SentenceModel.untrained(
-            settings.name, pooling=settings.pooling, max_length=settings.max_length
-        )
-        sentences = mine_negatives(start.encode, sentences)
-    groups = [str(group) for group in sentences.groups]
-    parts = [Examples(column, labels=groups) for column in sentences.columns]
-    if validation is not None:
-        parts.append(Examples(validation.first, validation.second, scores=validation.scores.tolist()))
-    data = {"rows": len(sentences), "digest": Fingerprint.of(*parts).digest}
-    identity = {"kind": "sentence_encoder", "run": config.to_dict(), "data": data}
+        sentences = _with_mined_negatives(sentences, config, show=world.main)
+    identity = {
+        "kind": SentenceModel.kind,
+        "run": config.to_dict(),
+        "data": {"rows": len(sentences), "digest": _digest(sentences, validation)},
+    }
 
     def build(states: Path) -> EmbeddingFit:
         return EmbeddingFit(
             sentences, config, validation=validation, folder=states, resume=resume, world=world
         )
 
-    metrics = run_in_folder(
-        out, identity, config.method.name, build, lambda fit: None, resume, overwrite, world
-    )
+    metrics = folder.train(identity, config.method.name, build, score=lambda fit: None)
     leave(world)
     return metrics
+
+
+def _warn_of_trained_encoder(config: EmbeddingConfig) -> None:
+    name = config.encoder.name or "the bundled encoder"
+    say(
+        f"{name} is a trained sentence encoder already: a little more text can make it worse. "
+        "Validate on scored pairs (--validation), and compare with `closeknit evaluate-embeddings`"
+    )
+
+
+def _with_mined_negatives(sentences: Sentences, config: EmbeddingConfig, *, show: bool) -> Sentences:
+    if show:
+        say(f"mining a hard negative for each of {len(sentences):,} pairs")
+    settings = config.encoder
+    untrained = SentenceModel.untrained(
+        settings.name, pooling=settings.pooling, max_length=settings.max_length
+    )
+    return mine_negatives(untrained.encode, sentences)
+
+
+def _digest(sentences: Sentences, validation: ScoredPairs | None) -> str:
+    """A fingerprint of all texts, of their groups and of the scored pairs."""
+    groups = [str(group) for group in sentences.groups]
+    parts = [Examples(column, labels=groups) for column in sentences.columns]
+    if validation is not None:
+        scores = validation.scores.tolist()
+        parts.append(Examples(validation.first, validation.second, scores=scores))
+    return Fingerprint.of(*parts).digest

@@ -8,31 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
-from closeknit import __version__, checkpoint
-from closeknit.bare import load_bare
+from closeknit import checkpoint
 from closeknit.checkpoint import (
     no_space_explained,
     read_json,
-    read_tensors,
-    tensor_names,
-    write_json,
 )
-from closeknit.config import to_toml
-from closeknit.encoder import Encoder, load_pretrained
 from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.heads import SHAPES
-from closeknit.textcnn import TextCNN
-from closeknit.tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
 
 MAIN, METRICS, RUN, CARD = "closeknit.json", "metrics.json", "run.toml", "README.md"
 HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
@@ -213,56 +200,6 @@ def remove_model(folder: Path) -> None:
         folder.rmdir()
 
 
-def describe_folder(
-    folder: Path,
-    kind: str,
-    encoder: Encoder,
-    run: dict[str, dict[str, Any]],
-    metrics: dict[str, Any],
-    card: Callable[[dict[str, Any], dict[str, Any]], str],
-    own: dict[str, Any],
-) -> None:
-    """What a model folder says of itself, `closeknit.json` last; `own` are the facts that models of its kind have."""
-    (folder / RUN).write_text(to_toml(run), encoding="utf-8")
-    write_json(folder / METRICS, metrics)
-    facts = {
-        "format": FORMAT,
-        "kind": kind,
-        **own,
-        "encoder": _encoder_facts(encoder),
-        "run": run,
-        "versions": versions(),
-        "files": _file_sizes(folder),
-    }
-    (folder / "README.md").write_text(card(facts, metrics), encoding="utf-8")
-    write_json(folder / MAIN, facts)
-
-
-def _file_sizes(folder: Path) -> dict[str, int]:
-    """What a model folder holds, so that a damaged file is noticed."""
-    return {
-        p.relative_to(folder).as_posix(): p.stat().st_size for p in sorted(folder.rglob("*")) if p.is_file()
-    }
-
-
-def versions() -> dict[str, str]:
-    """What this was made with."""
-    found = {"python": platform.python_version(), "closeknit": __version__}
-    for package in (
-        "torch",
-        "transformers",
-        "tokenizers",
-        "accelerate",
-        "numpy",
-        "scikit-learn",
-    ):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
 KINDS = {
     "text_classifier": "a text classifier",
     "sentence_encoder": "a sentence encoder",
@@ -321,41 +258,6 @@ def damage_explained(folder: Path) -> Iterator[None]:
         raise ModelError(f"{folder / MAIN} is damaged ({type(error).__name__}: {error})") from None
 
 
-def load_saved_encoder(
-    folder: Path, kind: dict[str, Any], max_length: int, *, bare: bool = False
-) -> tuple[Encoder, Tokeniser]:
-    """The encoder of a model folder; with `bare` without transformers, where its kind is one that needs none."""
-    if kind["model_type"] == "textcnn":
-        cnn = TextCNN.from_dict(kind["textcnn"])
-        fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-        return Encoder(cnn, kind["pooling"], "textcnn"), WordTokeniser.load(folder, max_length)
-    names = tensor_names(folder / WEIGHTS)  # a missing or damaged file is named before transformers is asked
-    trunk: Any
-    tokeniser: Tokeniser
-    if bare and (found := load_bare(folder, max_length)) is not None:
-        trunk, tokeniser = found
-    else:
-        trunk, tokenizer = load_pretrained(folder)
-        tokeniser = PretrainedTokeniser(tokenizer, max_length)
-    _check_no_more(trunk, names, folder / WEIGHTS)
-    if trunk.config.model_type != kind["model_type"]:
-        raise ModelError(
-            f"{folder}: config.json says {trunk.config.model_type}, {MAIN} says {kind['model_type']}"
-        )
-    return Encoder(trunk, kind["pooling"], kind["name"]), tokeniser
-
-
-def _check_no_more(trunk: Any, names: Sequence[str], path: Path) -> None:
-    """Refuse weights for layers that the configuration does not have."""
-    prefix = f"{trunk.base_model_prefix}."
-    known = {*trunk.state_dict(), "pooler.dense.weight", "pooler.dense.bias", "pooler.weight", "pooler.bias"}
-    shape = SHAPES.get(trunk.config.model_type)
-    heads = tuple(name for name in (shape.dense, shape.out, shape.norm) if name) if shape else ()
-    spare = [key for key in names if key.removeprefix(prefix) not in known and not key.startswith(heads)]
-    if spare:
-        raise ModelError(f"{path}: the weights do not match config.json; it has no place for {spare[0]}")
-
-
 def _written_before(folder: Path) -> list[object]:
     """The entries of the list of files in the model folder; nothing has checked them."""
     try:
@@ -363,18 +265,3 @@ def _written_before(folder: Path) -> list[object]:
     except ModelError:
         return []
     return [*files, CARD]
-
-
-def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """Load tensors into a module; what does not match is named."""
-    try:
-        module.load_state_dict(tensors)
-    except RuntimeError as error:
-        first = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), str(error))
-        raise ModelError(f"{path}: the weights do not match the configuration ({first})") from None
-
-
-def _encoder_facts(encoder: Encoder) -> dict[str, Any]:
-    """What is needed to build an encoder again, beside its tensors."""
-    facts = {"name": encoder.name, "model_type": encoder.model_type, "pooling": encoder.pooling}
-    return facts | ({"textcnn": encoder.config.to_dict()} if encoder.model_type == "textcnn" else {})

@@ -38,7 +38,10 @@ class Stock:
     def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
         """The encoder as this seed would load it, to be copied before it learns, and a tokeniser that knows the texts."""
         drawn = seed if config.lora_rank else 0  # only adapters have weights to draw
-        kind, tokens = dataclasses.replace(config, pooling="first"), (config.name, config.max_length)
+        kind, tokens = (
+            dataclasses.replace(config, pooling="first"),
+            (config.name, config.max_length),
+        )
         if (kind, drawn) not in self._encoders:
             with seeded(world, seed, random_streams.ENCODER):
                 encoder, tokeniser = config.load(bare=True)

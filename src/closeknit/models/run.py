@@ -1,4 +1,4 @@
-"""A training run in a folder: from a data source and a configuration to a saved, scored model."""
+"""A training run in a folder: checkpoints while it runs, the saved model at its end, and resuming in between."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from closeknit import checkpoint
 from closeknit.checkpoint import lock_folder, no_space_explained, read_json, write_json
 from closeknit.config import differences
 from closeknit.errors import ConfigError, ModelError, Stopped
+from closeknit.models.fit import Fit
 from closeknit.models.folder import (
     IDENTITY,
     KINDS,
@@ -26,146 +28,183 @@ from closeknit.models.folder import (
 )
 from closeknit.processes import World, this_world, wait_for_all
 from closeknit.progress import follow, say
-from closeknit.tasks import Step
 
-# ---------------------------------------------------------------- what all runs in folders share
+# What a run is: its kind, its settings under "run", and the fingerprint of its rows under "data".
+Identity = Mapping[str, Any]
 
-
-def begin_run(out: Path, resume: bool, overwrite: bool) -> World:
-    """This run's processes; refuses what cannot go together, and a folder that is taken."""
-    if resume and overwrite:
-        raise ConfigError(
-            "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
-        )
-    world = this_world()
-    if world.main:
-        check_folder(out, resume=resume, overwrite=overwrite)
-    return world
+AFit = TypeVar("AFit", bound=Fit[Any])
 
 
-class RunnableFit(Protocol):
-    """What a training in a folder needs of the fit of any product."""
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run, what the user asked to do with a run that is there already, and the processes."""
 
-    model: Any  # has `metrics` and `save`
+    path: Path
+    resume: bool
+    overwrite: bool
+    world: World
 
-    @property
-    def steps(self) -> int: ...
-    @property
-    def world(self) -> World: ...
-    def __iter__(self) -> Iterator[Step]: ...
-    def save_state(self) -> None: ...
-
-
-AFit = TypeVar("AFit", bound=RunnableFit)
-
-
-def run_in_folder(
-    out: Path,
-    identity: Mapping[str, Any],
-    label: str,
-    build: Callable[[Path], AFit],
-    finish: Callable[[AFit], None],
-    resume: bool,
-    overwrite: bool,
-    world: World,
-) -> dict[str, Any]:
-    """Build a fit, train it to its end with its states in the folder, save its model there, and return its metrics."""
-    states = out / STATES
-    if world.main and resume:
-        check_resumable(out, identity)
-    if resume and (out / MAIN).exists() and not (states / IDENTITY).exists():
-        if not world.main:
-            return {}
-        say(f"the run in {out} is finished already")
-        metrics: dict[str, Any] = read_json(out / METRICS)
-        return metrics
-    fit, trained = build(states), False
-    with contextlib.ExitStack() as stack:
+    @staticmethod
+    def open(path: Path, *, resume: bool = False, overwrite: bool = False) -> RunFolder:
+        """The folder for this program's processes. A folder that is taken is refused."""
+        if resume and overwrite:
+            raise ConfigError(
+                "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
+            )
+        world = this_world()
         if world.main:
-            with no_space_explained(out):
-                states.mkdir(parents=True, exist_ok=True)
-                lock = lock_folder(states / LOCK, out)
-                stack.enter_context(lock or contextlib.nullcontext())
-                if overwrite:  # the old model stays until the new one takes its place
-                    checkpoint.clear(states, (IDENTITY,))
-                write_json(states / IDENTITY, identity)
-        wait_for_all(world)
-        signals = stack.enter_context(_StopSignals())
+            check_folder(path, resume=resume, overwrite=overwrite)
+        return RunFolder(path, resume, overwrite, world)
+
+    def inside(self, *names: str) -> RunFolder:
+        """A folder inside this one, with the same wishes."""
+        return replace(self, path=self.path.joinpath(*names))
+
+    @property
+    def states(self) -> Path:
+        """Where the checkpoints of an unfinished run are."""
+        return self.path / STATES
+
+    @property
+    def finished(self) -> bool:
+        """Whether the folder holds a finished run."""
+        return (self.path / MAIN).exists() and not (self.states / IDENTITY).exists()
+
+    def train(
+        self,
+        identity: Identity,
+        label: str,
+        build: Callable[[Path], AFit],
+        score: Callable[[AFit], None],
+    ) -> dict[str, Any]:
+        """Build a fit, train it, score its model, save the model here, and return its metrics.
+
+        `build` gets the folder for checkpoints. Of several processes only the first returns metrics.
+        """
+        if self.world.main and self.resume:
+            self.check_resumable(identity)
+        if self.resume and self.finished:
+            return self._metrics_of_finished_run()
+        fit = build(self.states)
+        with contextlib.ExitStack() as stack:
+            if self.world.main:
+                lock = self._prepare_states(identity)
+                stack.enter_context(lock)
+            wait_for_all(self.world)
+            signals = stack.enter_context(_StopSignals())
+            self._train_and_save(fit, identity, label, score, signals)
+            if self.world.main:
+                checkpoint.clear(self.states, (LOCK, IDENTITY))
+        return fit.model.metrics if self.world.main else {}
+
+    def _metrics_of_finished_run(self) -> dict[str, Any]:
+        if not self.world.main:
+            return {}
+        say(f"the run in {self.path} is finished already")
+        metrics: dict[str, Any] = read_json(self.path / METRICS)
+        return metrics
+
+    def _prepare_states(self, identity: Identity) -> contextlib.AbstractContextManager[Any]:
+        """Make the folder for checkpoints, lock it, and note which run it belongs to."""
+        with no_space_explained(self.path):
+            self.states.mkdir(parents=True, exist_ok=True)
+            lock = lock_folder(self.states / LOCK, self.path)
+            if self.overwrite:  # the old model stays until the new model takes its place
+                checkpoint.clear(self.states, (IDENTITY,))
+            write_json(self.states / IDENTITY, identity)
+        return lock or contextlib.nullcontext()
+
+    def _train_and_save(
+        self,
+        fit: AFit,
+        identity: Identity,
+        label: str,
+        score: Callable[[AFit], None],
+        signals: _StopSignals,
+    ) -> None:
+        trained = False
         try:
             for step in follow(fit, label):
                 if signals.received:
                     fit.save_state()
                     raise Stopped(
-                        f"stopped after step {step.number} of {fit.steps}; the state is saved, go on with --resume"
+                        f"stopped after step {step.number} of {fit.steps}; the state is saved, continue with --resume"
                     )
-            trained = signals.received = True  # no step is in progress: a signal ends what is left at once
+            trained = True
+            # No step is in progress any more, so that a signal ends what is left at once.
+            signals.received = True
             fit.model.metrics["data"] = identity["data"]
-            finish(fit)
-            if world.main:
-                fit.model.save(out)
+            score(fit)
+            if self.world.main:
+                fit.model.save(self.path)
         except KeyboardInterrupt:
             if not trained:
-                raise Stopped("stopped within a step; --resume goes on from the state saved last") from None
+                raise Stopped(
+                    "stopped within a step; --resume continues from the newest checkpoint"
+                ) from None
             fit.save_state()
             raise Stopped(
-                "stopped after the last step, before the model was saved; the state is, go on with --resume"
+                "stopped after the last step, before the model was saved; the state is saved, continue with --resume"
             ) from None
-        if world.main:
-            checkpoint.clear(states, (LOCK, IDENTITY))
-    return fit.model.metrics if world.main else {}
+
+    # -- resuming
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder; refuse one in which another run is at work."""
+        handle = lock_folder(self.states / LOCK, self.path) if self.states.is_dir() else None
+        try:
+            yield
+        finally:
+            if handle is not None:
+                handle.close()
+
+    def check_resumable(self, identity: Identity, *, tell: Callable[[str], None] = say) -> None:
+        """Refuse to resume a run, finished or not, that differs from this one."""
+        if self.finished:
+            _refuse_changes(self._identity_of_finished_run(identity), identity)
+            return
+        path = self.states / IDENTITY
+        if not path.exists():
+            tell(f"nothing to resume in {self.path}; starting from the beginning")
+            return
+        before = read_json(path)
+        if not isinstance(before, dict) or not {"run", "data"} <= before.keys():
+            raise ModelError(f"{path} is damaged; start again with --overwrite")
+        kind = str(before.get("kind", identity["kind"]))
+        if kind != identity["kind"]:
+            raise ConfigError(f"the run in {self.path} trains {KINDS[kind]}, not {KINDS[identity['kind']]}")
+        _refuse_changes(before, identity)
+
+    def _identity_of_finished_run(self, identity: Identity) -> Identity:
+        facts = read_facts(self.path, identity["kind"])
+        metrics = read_json(self.path / METRICS)
+        return {
+            "run": metrics.get("asked", facts.get("run", {})),
+            "data": metrics.get("data", identity["data"]),
+        }
 
 
-def check_folder(out: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder that holds something, unless it is ours and the user said what to do with it."""
-    if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; name a folder with --out")
-    held = sorted(path.name for path in out.iterdir()) if out.is_dir() else []
+def check_folder(path: Path, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder that holds something, unless it is a model folder and the user said what to do with it."""
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{path} is a file; name a folder with --out")
+    held = sorted(item.name for item in path.iterdir()) if path.is_dir() else []
     if not held:
         return
-    if not is_ours(out):
+    if not is_ours(path):
         raise ConfigError(
-            f"{out} holds {held[0]} and is no model folder; it is left alone. Name another with --out"
+            f"{path} holds {held[0]} and is no model folder; it is left alone. Name another folder with --out"
         )
     if not (resume or overwrite):
-        raise ConfigError(f"{out} exists already; --resume goes on with it, --overwrite replaces it")
+        raise ConfigError(f"{path} exists already; --resume continues it, --overwrite replaces it")
 
 
-@contextlib.contextmanager
-def folder_held(out: Path) -> Iterator[None]:
-    """Refuse a folder in which another run is at work."""
-    handle = lock_folder(out / STATES / LOCK, out) if (out / STATES).is_dir() else None
-    try:
-        yield
-    finally:
-        if handle is not None:
-            handle.close()
-
-
-def check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[str], None] = say) -> None:
-    """Refuse to go on with a run, finished or not, that is another one than this."""
-    states = out / STATES
-    if (out / MAIN).exists() and not (states / IDENTITY).exists():
-        facts = read_facts(out, identity["kind"])
-        metrics = read_json(out / METRICS)
-        run = metrics.get("asked", facts.get("run", {}))
-        _refuse_changes({"run": run, "data": metrics.get("data", identity["data"])}, identity)
-        return
-    if not (states / IDENTITY).exists():
-        tell(f"nothing to resume in {states.parent}; starting from the beginning")
-        return
-    before = read_json(states / IDENTITY)
-    if not isinstance(before, dict) or not {"run", "data"} <= before.keys():
-        raise ModelError(f"{states / IDENTITY} is damaged; begin again with --overwrite")
-    if before.get("kind", identity["kind"]) != identity["kind"]:
-        raise ConfigError(f"the run in {out} trains {KINDS[before['kind']]}, not {KINDS[identity['kind']]}")
-    _refuse_changes(before, identity)
-
-
-def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _refuse_changes(before: Identity, now: Identity) -> None:
     changes = differences(before["run"], now["run"])
     if changes:
         raise ConfigError(
-            f"--resume with another configuration: {'; '.join(changes)}. Use the same, or --overwrite"
+            f"--resume with another configuration: {'; '.join(changes)}. Use the same settings, or --overwrite"
         )
     if before["data"] != now["data"]:
         raise ConfigError(
@@ -179,19 +218,19 @@ class _StopSignals:
 
     def __init__(self) -> None:
         self.received = False
-        self._before: dict[int, Any] = {}
+        self._handlers: dict[int, Any] = {}  # those that were there before
 
     def __enter__(self) -> _StopSignals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._note)
+                self._handlers[number] = signal.signal(number, self._on_signal)
         return self
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.received:
             raise KeyboardInterrupt
         self.received = True
 
     def __exit__(self, *details: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)

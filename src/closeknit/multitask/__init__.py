@@ -1,5 +1,6 @@
 """One encoder, several tasks: classification of texts, and classification and scoring of pairs."""
 
+from closeknit.data_parts import Parts
 from closeknit.multitask.config import (
     MultiTaskConfig,
     SharedConfig,
@@ -7,9 +8,9 @@ from closeknit.multitask.config import (
     read_multitask,
     recipes,
 )
-from closeknit.multitask.data import TaskData, load_tasks
+from closeknit.multitask.data import load_tasks
 from closeknit.multitask.estimator import MultiTask
-from closeknit.multitask.fit import MultiTaskFit, fit_tasks
+from closeknit.multitask.fit import MultiTaskFit
 from closeknit.multitask.model import MultiTaskModel
 
 __all__ = [
@@ -17,10 +18,9 @@ __all__ = [
     "MultiTaskConfig",
     "MultiTaskFit",
     "MultiTaskModel",
+    "Parts",
     "SharedConfig",
     "TaskConfig",
-    "TaskData",
-    "fit_tasks",
     "load_tasks",
     "read_multitask",
     "recipes",

@@ -7,7 +7,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,34 +24,16 @@ from closeknit.data import (
     split,
     subset,
 )
+from closeknit.data_parts import Parts
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 
 _PARTS = ("train", "validation", "test")
 
 
-@dataclass(frozen=True)
-class TaskData:
-    """The rows that a task learns from, is chosen by and is scored on."""
-
-    train: Examples
-    validation: Examples | None = None
-    test: Examples | None = None
-
-    @property
-    def scored(self) -> Examples | None:
-        """What its result is read from: the test part, else the validation part."""
-        return self.test if self.test is not None else self.validation
-
-    @property
-    def held(self) -> list[Examples]:
-        """What it must not have learnt from."""
-        return [part for part in (self.validation, self.test) if part is not None]
-
-
 def load_tasks(
     config: MultiTaskConfig, *, tell: Callable[[str], None] = lambda text: None
-) -> dict[str, TaskData]:
+) -> dict[str, Parts]:
     """The data of every task, as its configuration names them."""
     found: dict[str, DataSet] = {}
     for name, task in config.tasks.items():
@@ -81,38 +62,38 @@ def prepared(
     config: MultiTaskConfig,
     *,
     tell: Callable[[str], None] = lambda text: None,
-) -> dict[str, TaskData]:
+) -> dict[str, Parts]:
     """Rows ready to train on: of the right kind, with a validation part where one is asked for, and without leaks: no task learns
     from a row that it or another is chosen by or scored on.
 
     Of a trial, every part has its share of rows.
     """
-    whole: dict[str, TaskData] = {}
+    whole: dict[str, Parts] = {}
     for name, parts in sets.items():
         with named(name):
             whole[name] = _in_parts(name, parts, config, tell)
-    found: dict[str, TaskData] = {}
+    found: dict[str, Parts] = {}
     for name, own in whole.items():
-        others = [part for other in whole if other != name for part in whole[other].held]
+        others = [part for other in whole if other != name for part in whole[other].held_out]
         with named(name):
             training = _without_leaks(name, own.train, others, config, tell, " of another task")
             found[name] = _drawn_of(name, dataclasses.replace(own, train=training), config)
     return found
 
 
-def _in_parts(name: str, parts: DataSet, config: MultiTaskConfig, tell: Callable[[str], None]) -> TaskData:
+def _in_parts(name: str, parts: DataSet, config: MultiTaskConfig, tell: Callable[[str], None]) -> Parts:
     """All rows of a task, none of them in two parts."""
     task = config.tasks[name]
     asked = DataSet(parts.name, {part: as_asked(examples, task) for part, examples in parts.parts.items()})
-    own = TaskData(asked.training, asked.parts.get("validation"), asked.parts.get("test"))
-    training = _without_leaks(name, own.train, own.held, config, tell)
+    own = Parts(asked.training, asked.parts.get("validation"), asked.parts.get("test"))
+    training = _without_leaks(name, own.train, own.held_out, config, tell)
     holds_out = own.validation is None and config.train.validation > 0
     if len(training) < (4 if holds_out else 2):
         raise DataError(f"{training.name} has {len(training)} rows to train on; that is too few")
     if not holds_out:
         return dataclasses.replace(own, train=training)
     training, validation = _hold_out(training, config.train.validation, config.train.seed)
-    return TaskData(_without_leaks(name, training, [validation], config, tell), validation, own.test)
+    return Parts(_without_leaks(name, training, [validation], config, tell), validation, own.test)
 
 
 def _without_leaks(
@@ -140,7 +121,7 @@ def _without_leaks(
     return rows.select(kept)
 
 
-def _drawn_of(name: str, own: TaskData, config: MultiTaskConfig) -> TaskData:
+def _drawn_of(name: str, own: Parts, config: MultiTaskConfig) -> Parts:
     """As many rows as are asked for, and enough to learn from."""
     task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
     training, validation, test = own.train, own.validation, own.test
@@ -155,7 +136,7 @@ def _drawn_of(name: str, own: TaskData, config: MultiTaskConfig) -> TaskData:
         check_classes(training)
     elif len(set(training.required_scores)) < 2:
         raise DataError(f"all scores are {training.required_scores[0]}; there is nothing to learn")
-    return TaskData(training, validation, test)
+    return Parts(training, validation, test)
 
 
 def read_task(task: TaskConfig) -> DataSet:
@@ -242,6 +223,6 @@ def _hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Ex
     return examples.select(kept), examples.select(held_out)
 
 
-def fingerprint(tasks: Mapping[str, TaskData]) -> dict[str, Any]:
+def fingerprint(tasks: Mapping[str, Parts]) -> dict[str, Any]:
     parts = [part for own in tasks.values() for part in (own.train, own.validation, own.test)]
     return dataclasses.asdict(Fingerprint.of(*parts))

@@ -13,10 +13,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from closeknit.data import DataSet, Examples, from_python, single_texts
+from closeknit.data_parts import Parts
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.evaluation import Floats, encode_texts, softmax
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
-from closeknit.multitask.data import TaskData, prepared
+from closeknit.multitask.data import prepared
 from closeknit.multitask.fit import MultiTaskFit, drawn_sentences
 from closeknit.multitask.model import MultiTaskModel
 from closeknit.progress import follow, say
@@ -109,9 +110,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         self._remember_types(listed)
         return self
 
-    def _fit(
-        self, parts: dict[str, TaskData], config: MultiTaskConfig, sentences: Sequence[Any] | None
-    ) -> None:
+    def _fit(self, parts: dict[str, Parts], config: MultiTaskConfig, sentences: Sequence[Any] | None) -> None:
         before = None
         if sentences is not None:
             before = drawn_sentences(sentences_from(sentences, name="the sentences"), config, parts)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from torch import nn
 
 from closeknit import random_streams
 from closeknit.data import Examples
+from closeknit.data_parts import Parts
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import EmbeddingConfig, with_recipe
 from closeknit.encoder import Encoder
 from closeknit.errors import ConfigError, DataError
 from closeknit.heads import Projection, Weighting
 from closeknit.looping import Loop
+from closeknit.models.fit import Fit, Stage
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
-from closeknit.multitask.data import TaskData, row_keys
+from closeknit.multitask.data import row_keys
 from closeknit.multitask.heads import PairHead
 from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
 from closeknit.objectives import Joint, build_objective
@@ -33,22 +34,22 @@ from closeknit.samplers import batches_per_epoch, rows_that_meet
 from closeknit.schedules import build_schedule
 from closeknit.sentences import Sentences, judged_sentences, read_sentences
 from closeknit.surgery import pcgrad
-from closeknit.tasks import Shelved, Step, Task, labels_of
+from closeknit.tasks import Shelved, Task, labels_of
 from closeknit.tokens import Tokeniser, Tokens
-from closeknit.training import train
+from closeknit.training import Training, train
 
 
-class MultiTaskFit:
-    """One run: iterate over it to train, then take `model`.
+class MultiTaskFit(Fit[MultiTaskModel]):
+    """One training of one encoder for several tasks: iterate over it to train, then take `model`.
 
-    Where all tasks have a validation part, every evaluation (`train.evaluate_every` updates, or an epoch of the schedule)
-    scores each, and the state with the best average of their metrics is kept. Checkpoints and `resume` are as for a
-    classifier. One task alone is a run like any other.
+    Where all tasks have a validation part, every evaluation (every `train.evaluate_every` updates, or every
+    epoch of the schedule) scores each task, and the state with the best average is kept. Checkpoints and
+    `resume` work as for a classifier. A single task is a run like any other.
     """
 
     def __init__(
         self,
-        data: Mapping[str, TaskData],
+        data: Mapping[str, Parts],
         config: MultiTaskConfig,
         *,
         sentences: Sentences | None = None,
@@ -57,51 +58,69 @@ class MultiTaskFit:
         world: World | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
-        self.config, self.data, self.tell = config, dict(data), tell
+        self.config = config
+        self.data = dict(data)
+        self.tell = tell
         self.world = world or this_world()
-        options = config.train
-        missing = [name for name, own in data.items() if own.validation is None]
-        if missing and (len(missing) < len(data) or options.patience or options.evaluate_every):
-            raise ConfigError(
-                f"the task {missing[0]} has no validation part: give it one, or set train.validation to the share of rows "
-                "to hold out"
-            )
-        self.stage = self._pretraining(sentences, folder, resume)
+        _require_validation(data, config)
+        self.pretraining = self._pretraining(sentences, folder, resume)
+        self._make_model()
+        training = self._make_training()
+        self.validation = self._check_parts()
+        session = self._main_session(training, folder, resume)
+        main = Stage(session, before=self._begin_tasks, after=self._finish)
+        self.stages = [*self._pretraining_stages(), main]
+
+    def _make_model(self) -> None:
         encoder, tokeniser = self._encoder()
-        answers = {name: Answers.of(own.train, config.tasks[name]) for name, own in data.items()}
-        with seeded(self.world, options.seed, random_streams.HEADS):
-            heads = build_top_and_heads(encoder, config, answers)
-        self.model = MultiTaskModel(encoder, heads, tokeniser, answers, config)
-        tasks = [self._task(name) for name in config.tasks]
-        for name in config.schedule.untrained(list(config.tasks)):
+        tasks = self.config.tasks
+        answers = {name: Answers.of(parts.train, tasks[name]) for name, parts in self.data.items()}
+        with seeded(self.world, self.config.train.seed, random_streams.HEADS):
+            heads = build_top_and_heads(encoder, self.config, answers)
+        self.model = MultiTaskModel(encoder, heads, tokeniser, answers, self.config)
+
+    def _make_training(self) -> Training:
+        options = self.config.train
+        tasks = [self._task(name) for name in self.config.tasks]
+        for name in self.config.schedule.untrained(list(self.config.tasks)):
             if self.world.main:
-                tell(f"{name} is not trained: schedule.order leaves it out")
-        schedule = build_schedule(
-            config.schedule, {task.name: task.per_epoch for task in tasks}, options.epochs, options.seed
+                self.tell(f"{name} is not trained: schedule.order leaves it out")
+        batches = {task.name: task.per_epoch for task in tasks}
+        schedule = build_schedule(self.config.schedule, batches, options.epochs, options.seed)
+        combine = pcgrad if self.config.schedule.surgery == "pcgrad" else None
+        return train(
+            self.model.encoder,
+            tasks,
+            options,
+            world=self.world,
+            schedule=schedule,
+            combine=combine,
+            tell=self.tell,
         )
-        combine = pcgrad if config.schedule.surgery == "pcgrad" else None
-        self.training = train(
-            encoder, tasks, options, world=self.world, schedule=schedule, combine=combine, tell=tell
-        )
-        self.validation: dict[str, tuple[Examples, Tokens]] = {}
-        for name, own in data.items():
-            for part in (own.validation, own.test):
-                if part is not None:
-                    self.model.check(name, part)  # now rather than after the training
-            if own.validation is not None:
-                self.validation[name] = own.validation, self.model.rows(name, own.validation)
-        self.loop = Loop(
-            self.training,
-            every=options.evaluate_every or schedule.per_epoch,
+
+    def _check_parts(self) -> dict[str, tuple[Examples, Tokens]]:
+        """The validation part of every task, tokenised. Parts that cannot be scored are refused before training."""
+        validation: dict[str, tuple[Examples, Tokens]] = {}
+        for name, parts in self.data.items():
+            for part in parts.held_out:
+                self.model.check(name, part)
+            if parts.validation is not None:
+                validation[name] = parts.validation, self.model.rows(name, parts.validation)
+        return validation
+
+    def _main_session(self, training: Training, folder: Path | None, resume: bool) -> Loop:
+        return Loop(
+            training,
+            every=self.config.train.evaluate_every or training.schedule.per_epoch,
             evaluate=self._evaluate if self.validation else None,
             metric="average",
-            patience=options.patience or 0,
+            patience=self.config.train.patience or 0,
             folder=folder / "tasks" if folder is not None else None,
             resume=resume,
             world=self.world,
         )
 
-    # -- what is trained
+    # -- the stage before the tasks
 
     def _pretraining(
         self, sentences: Sentences | None, folder: Path | None, resume: bool
@@ -117,12 +136,39 @@ class MultiTaskFit:
             tell=self.tell,
         )
 
+    def _pretraining_stages(self) -> list[Stage]:
+        if self.pretraining is None:
+            return []
+        first, *others = self.pretraining.stages
+
+        def begin() -> None:
+            self._announce_pretraining()
+            first.before()
+
+        return [dataclasses.replace(first, before=begin), *others]
+
+    def _announce_pretraining(self) -> None:
+        if self.pretraining is None or not self.world.main:
+            return
+        rows, method = len(self.pretraining.sentences), self.config.pretrain.method
+        steps = self.pretraining.steps
+        self.tell(f"first {method} on {rows:,} rows: {steps} of the {self.steps} steps")
+
+    def _begin_tasks(self) -> None:
+        if self.pretraining is not None:
+            self.model.metrics["pretraining"] = self.pretraining.model.metrics["history"]
+            # Pretraining has switched the trunk, which both stages share, to inference.
+            self.training.learners.train()
+
+    # -- what is trained
+
     def _encoder(self) -> tuple[Encoder, Tokeniser]:
         """The encoder to train; after pretraining the very one that learns there."""
         config = self.config.encoder
-        if self.stage is not None:
-            trained = self.stage.model.encoder
-            return Encoder(trained.trunk, config.pooling, trained.name), self.stage.model.tokeniser
+        if self.pretraining is not None:
+            trained = self.pretraining.model
+            encoder = Encoder(trained.encoder.trunk, config.pooling, trained.encoder.name)
+            return encoder, trained.tokeniser
         texts = [
             text
             for own in self.data.values()
@@ -133,7 +179,11 @@ class MultiTaskFit:
             return config.load(Examples(texts))
 
     def _task(self, name: str) -> Task:
-        settings, examples, options = self.config.tasks[name], self.data[name].train, self.config.train
+        settings, examples, options = (
+            self.config.tasks[name],
+            self.data[name].train,
+            self.config.train,
+        )
         head, answers = self.model.heads[name], self.model.answers[name]
         tokens = encoder_rows(self.model.tokeniser, head, examples)
         targets = answers.targets(examples)
@@ -158,7 +208,12 @@ class MultiTaskFit:
         return Task(name, batch, per_epoch, objective, heads, settings.weight)
 
     def _objective(
-        self, settings: TaskConfig, head: nn.Module, answers: Answers, examples: Examples, place: int
+        self,
+        settings: TaskConfig,
+        head: nn.Module,
+        answers: Answers,
+        examples: Examples,
+        place: int,
     ) -> tuple[Joint, nn.ModuleDict]:
         """What a task's head is taught by, and all heads that it reads."""
         heads = nn.ModuleDict({"logits": head})
@@ -192,30 +247,6 @@ class MultiTaskFit:
 
     # -- running
 
-    @property
-    def steps(self) -> int:
-        return self.training.steps + (self.stage.steps if self.stage is not None else 0)
-
-    def __iter__(self) -> Iterator[Step]:
-        before = 0
-        if self.stage is not None:
-            if self.world.main:
-                rows, method = len(self.stage.sentences), self.config.pretrain.method
-                self.tell(f"first {method} on {rows:,} rows: {self.stage.steps} of the {self.steps} steps")
-            yield from self.stage
-            before = self.stage.steps
-            self.model.metrics["pretraining"] = self.stage.model.metrics["history"]
-            self.training.learners.train()  # the stage leaves the trunk, which both share, without dropout
-        for step in self.loop:
-            yield dataclasses.replace(step, number=step.number + before)
-        self._finish()
-
-    def save_state(self) -> None:
-        if self.stage is not None:
-            self.stage.save_state()
-        if self.training.number:
-            self.loop.save_state()
-
     def _evaluate(self) -> dict[str, float]:
         """Each task's metric and their average; in names with a slash, how the tasks' gradients agree."""
         measures = {name: self.model.task(name).measure for name in self.validation}
@@ -232,12 +263,23 @@ class MultiTaskFit:
 
     def _finish(self) -> None:
         metrics = self.model.metrics
-        metrics["history"] = self.loop.history
+        metrics["history"] = self.session.history
         metrics["rows"] = {name: len(own.train) for name, own in self.data.items()}
         metrics["updates"] = dict(self.training.taken)
         named = zip(self.training.groups, self.training.rates, strict=True)
         metrics["rates"] = {group["name"]: rate for group, rate in named}
         self.training.learners.eval()
+
+
+def _require_validation(data: Mapping[str, Parts], config: MultiTaskConfig) -> None:
+    """Refuse a task without a validation part where the settings or the other tasks need one."""
+    missing = [name for name, parts in data.items() if parts.validation is None]
+    needed = config.train.patience or config.train.evaluate_every
+    if missing and (len(missing) < len(data) or needed):
+        raise ConfigError(
+            f"the task {missing[0]} has no validation part: give it one, or set train.validation to the share of rows "
+            "to hold out"
+        )
 
 
 def pretraining_config(config: MultiTaskConfig, sentences: Sentences) -> EmbeddingConfig:
@@ -261,7 +303,10 @@ def pretraining_config(config: MultiTaskConfig, sentences: Sentences) -> Embeddi
 
 
 def pretraining_sentences(
-    config: MultiTaskConfig, data: Mapping[str, TaskData], *, tell: Callable[[str], None] = lambda text: None
+    config: MultiTaskConfig,
+    data: Mapping[str, Parts],
+    *,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> Sentences | None:
     """What the stage before the tasks learns from, where there is one."""
     settings = config.pretrain
@@ -277,7 +322,7 @@ def pretraining_sentences(
 def drawn_sentences(
     sentences: Sentences,
     config: MultiTaskConfig,
-    data: Mapping[str, TaskData],
+    data: Mapping[str, Parts],
     *,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Sentences:
@@ -285,7 +330,7 @@ def drawn_sentences(
     held = {
         key
         for name, own in data.items()
-        for part in own.held
+        for part in own.held_out
         if part.pairs is not None and config.tasks[name].leaks == "drop"
         for key in row_keys(part)
     }
@@ -306,11 +351,3 @@ def drawn_sentences(
         return sentences
     chosen = np.random.default_rng(config.train.seed).permutation(len(sentences))[:rows]
     return sentences.select(np.sort(chosen).tolist())
-
-
-def fit_tasks(data: Mapping[str, TaskData], config: MultiTaskConfig, **options: Any) -> MultiTaskModel:
-    """Train to the end without looking at the steps."""
-    fit = MultiTaskFit(data, config, **options)
-    for _ in fit:
-        pass
-    return fit.model

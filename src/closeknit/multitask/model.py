@@ -6,18 +6,19 @@ pickled.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
 
-from closeknit.checkpoint import read_json, read_tensors, write_tensors
+from closeknit.checkpoint import read_tensors, write_tensors
 from closeknit.data import Examples
-from closeknit.devices import existing_device
+from closeknit.data_parts import Parts
 from closeknit.encoder import Encoder
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.evaluation import Floats, outputs, softmax
@@ -34,17 +35,11 @@ from closeknit.models.card import multitask_card
 from closeknit.models.export import write_encoder
 from closeknit.models.folder import (
     HEADS,
-    METRICS,
     MISTAKES,
-    damage_explained,
-    describe_folder,
-    fill,
-    load_saved_encoder,
-    read_facts,
-    save_folder,
 )
+from closeknit.models.saved_model import SavedModel, fill
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
-from closeknit.multitask.data import TaskData, as_asked, named
+from closeknit.multitask.data import as_asked, named
 from closeknit.multitask.heads import PairHead, SingleHead, Top
 from closeknit.tokens import Tokeniser, Tokens, stacked
 
@@ -111,8 +106,10 @@ def encoder_rows(tokeniser: Tokeniser, head: nn.Module, examples: Examples) -> T
 
 
 @dataclass
-class MultiTaskModel:
+class MultiTaskModel(SavedModel):
     """Answers for every task, from one encoder."""
+
+    kind: ClassVar[str] = "multi_task"
 
     encoder: Encoder
     heads: nn.ModuleDict  # a task's head under its name
@@ -166,7 +163,7 @@ class MultiTaskModel:
     def average(self, scores: dict[str, dict[str, Any]]) -> float:
         return float(np.mean([own[self.task(name).measure] for name, own in scores.items()]))
 
-    def analyse(self, data: dict[str, TaskData]) -> None:
+    def analyse(self, data: dict[str, Parts]) -> None:
         """Score all tasks, and note what each gets wrong on its test part, or else its validation part."""
         for part in ("validation", "test"):
             rows: dict[str, Examples | None] = {name: getattr(own, part) for name, own in data.items()}
@@ -188,56 +185,52 @@ class MultiTaskModel:
                 found["average"] = self.average(found)
             self.metrics[part] = found
 
-    # -- on the disk
+    # -- the folder
 
-    def save(self, folder: str | Path) -> None:
-        save_folder(Path(folder), self._write)
+    def own_facts(self) -> dict[str, Any]:
+        return {"answers": {name: asdict(answers) for name, answers in self.answers.items()}}
 
-    def _write(self, folder: Path) -> None:
+    def modules(self) -> Sequence[nn.Module]:
+        return self.encoder, self.heads
+
+    def card(self) -> Callable[[dict[str, Any], dict[str, Any]], str]:
+        return multitask_card
+
+    def write_weights(self, folder: Path) -> None:
         top = self.encoder.top
         assert isinstance(top, Top)
-        # two dense layers have no place in sentence-transformers: with the encoder's own pooler, the shared one is left out
+        # sentence-transformers has one place for a dense layer: the encoder's own pooler takes it
         dense = None if self.encoder.pooling == "own" else top.linear
         write_encoder(folder, self.encoder, self.config.encoder.max_length, dense=dense)
-        self.tokeniser.save(folder)
-        tensors = {f"top.{key}": value for key, value in top.state_dict().items()}
-        write_tensors(
-            folder / HEADS,
-            tensors | {f"heads.{key}": value for key, value in self.heads.state_dict().items()},
-        )
+        write_tensors(folder / HEADS, self._top_and_heads().state_dict())
         if self.mistakes:
             (folder / MISTAKES).mkdir()
             for name, mistakes in self.mistakes.items():
                 write_mistakes(folder / MISTAKES / f"{name}.csv", mistakes)
-        own = {"answers": {name: asdict(answers) for name, answers in self.answers.items()}}
-        describe_folder(
-            folder, "multi_task", self.encoder, self.config.to_dict(), self.metrics, multitask_card, own
-        )
+
+    def read_weights(self, folder: Path) -> None:
+        fill(self._top_and_heads(), read_tensors(folder / HEADS), folder / HEADS)
+        for name in self.tasks:
+            self.mistakes[name] = read_mistakes(folder / MISTAKES / f"{name}.csv")
+
+    def _top_and_heads(self) -> nn.ModuleDict:
+        return nn.ModuleDict({"top": self.encoder.top, "heads": self.heads})
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, bare: bool = False) -> MultiTaskModel:
-        """The model of a folder; says what is wrong with one that is damaged or does not fit together.
+    def read_settings(cls, tables: dict[str, Any]) -> MultiTaskConfig:
+        return MultiTaskConfig.from_dict(tables)
 
-        A `bare` one is there sooner, and can be used but neither trained nor saved.
-        """
-        folder = Path(folder)
-        facts = read_facts(folder, "multi_task")
-        with damage_explained(folder):
-            config = MultiTaskConfig.from_dict(facts["run"])
-            answers = {name: Answers(**facts["answers"][name]) for name in config.tasks}
-            length = config.encoder.max_length
-            encoder, tokeniser = load_saved_encoder(folder, facts["encoder"], length, bare=bare)
-            heads = build_top_and_heads(encoder, config, answers)
-        both = nn.ModuleDict({"top": encoder.top, "heads": heads})
-        fill(both, read_tensors(folder / HEADS), folder / HEADS)
-        mistakes = {name: read_mistakes(folder / MISTAKES / f"{name}.csv") for name in config.tasks}
-        model = cls(encoder, heads, tokeniser, answers, config, read_json(folder / METRICS), mistakes)
-        return model.to(existing_device(device))
-
-    def to(self, device: str) -> MultiTaskModel:
-        self.encoder.to(device).eval()
-        self.heads.to(device).eval()
-        return self
+    @classmethod
+    def from_facts(
+        cls,
+        facts: dict[str, Any],
+        settings: MultiTaskConfig,
+        encoder: Encoder,
+        tokeniser: Tokeniser,
+    ) -> Self:
+        answers = {name: Answers(**facts["answers"][name]) for name in settings.tasks}
+        heads = build_top_and_heads(encoder, settings, answers)
+        return cls(encoder, heads, tokeniser, answers, settings)
 
 
 def build_top_and_heads(
@@ -246,7 +239,10 @@ def build_top_and_heads(
     """Give the encoder its top, and make a head for each task."""
     shared = config.shared
     encoder.top = Top(
-        encoder.dim, dropout=shared.dropout, shared=shared.layer, shared_dropout=shared.layer_dropout
+        encoder.dim,
+        dropout=shared.dropout,
+        shared=shared.layer,
+        shared_dropout=shared.layer_dropout,
     )
     return nn.ModuleDict(
         {name: build_head(task, encoder.dim, answers[name]) for name, task in config.tasks.items()}

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from closeknit.data import Examples, Fingerprint
+from closeknit.data_parts import Parts
 from closeknit.models.folder import (
     ALONE,
     remove_model,
 )
-from closeknit.models.run import begin_run, check_resumable, folder_held, run_in_folder
+from closeknit.models.run import Identity, RunFolder
 from closeknit.multitask.config import MultiTaskConfig
-from closeknit.multitask.data import TaskData, fingerprint, load_tasks
+from closeknit.multitask.data import fingerprint, load_tasks
 from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
 from closeknit.multitask.model import MultiTaskModel
-from closeknit.processes import World, leave
+from closeknit.processes import leave
 from closeknit.progress import say
 from closeknit.sentences import Sentences
 
@@ -32,70 +34,81 @@ def multitask_in_folder(
 ) -> dict[str, Any]:
     """Train one encoder for several tasks, save it in `out`, and return its scores.
 
-    With `alone` every task is first trained by itself, in the same way, in `out/alone/TASK`. Of several processes only the first
-    returns scores.
+    With `alone`, every task is first trained by itself, with the same settings, in `out/alone/TASK`. Of several
+    processes only the first returns scores.
     """
-    world = begin_run(out, resume, overwrite)
-    tell = say if world.main else lambda text: None
+    folder = RunFolder.open(out, resume=resume, overwrite=overwrite)
+    main = folder.world.main
+    tell = say if main else lambda text: None
     data = load_tasks(config, tell=tell)
-    sentences = pretraining_sentences(config, data, tell=tell)
-    identity = _identity_of(data, config, sentences)
-    if world.main and resume:  # before the single tasks, which may take long
-        check_resumable(out, identity, tell=lambda text: None)
-    if world.main and overwrite:
-        with folder_held(out):
+    run = _TasksRun(data, config, pretraining_sentences(config, data, tell=tell))
+    if main and resume:  # before the single tasks, which may take long
+        folder.check_resumable(run.identity(), tell=lambda text: None)
+    if main and overwrite:
+        with folder.held():
             _remove_single_models(out / ALONE)
     singles: dict[str, Any] = {}
-    for name in config.tasks if alone and len(config.tasks) > 1 else ():
-        tell(f"{name} alone")
-        rows, single = {name: data[name]}, config.only(name)
-        known = _identity_of(rows, single, sentences)
-        fitted = _multitask(rows, single, sentences, known, out / ALONE / name, resume, overwrite, world)
-        singles[name] = {
-            part: fitted[part][name] for part in ("validation", "test") if name in fitted.get(part, {})
-        }
-    metrics = _multitask(data, config, sentences, identity, out, resume, overwrite, world, singles)
-    if world.main and singles and "alone" not in metrics:  # the run had been finished before, without them
+    if alone and len(config.tasks) > 1:
+        for name in config.tasks:
+            tell(f"{name} alone")
+            metrics = run.only(name).train(folder.inside(ALONE, name), {})
+            singles[name] = _scores_of_task(metrics, name)
+    metrics = run.train(folder, singles)
+    if main and singles and "alone" not in metrics:
+        # The run was finished before, without the single tasks.
         model = MultiTaskModel.load(out)
         model.metrics["alone"] = metrics["alone"] = singles
         model.save(out)
-    leave(world)
+    leave(folder.world)
     return metrics
 
 
-def _identity_of(
-    data: dict[str, TaskData], config: MultiTaskConfig, sentences: Sentences | None
-) -> dict[str, Any]:
-    rows = fingerprint(data)
-    if sentences is not None:
-        texts = (Examples(column) for column in sentences.columns)
-        rows["pretraining"] = Fingerprint.of(*texts).digest
-    return {"kind": "multi_task", "run": config.to_dict(), "data": rows}
+def _scores_of_task(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
+    parts = ("validation", "test")
+    return {part: metrics[part][name] for part in parts if name in metrics.get(part, {})}
 
 
-def _multitask(
-    data: dict[str, TaskData],
-    config: MultiTaskConfig,
-    sentences: Sentences | None,
-    identity: Mapping[str, Any],
-    out: Path,
-    resume: bool,
-    overwrite: bool,
-    world: World,
-    singles: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    def build(states: Path) -> MultiTaskFit:
-        return MultiTaskFit(data, config, sentences=sentences, folder=states, resume=resume, world=world)
+@dataclass(frozen=True)
+class _TasksRun:
+    """What is trained: the rows of the tasks, their settings, and the sentences of the pretraining."""
 
-    def score(fit: MultiTaskFit) -> None:
-        if fit.training.number < fit.training.steps and world.main:
-            say(f"stopped early after {fit.loop.patience} evaluations without gain; the best one is kept")
-        fit.model.analyse(data)
-        if singles:
-            fit.model.metrics["alone"] = singles
+    data: dict[str, Parts]
+    config: MultiTaskConfig
+    sentences: Sentences | None
 
-    label = " + ".join(config.tasks)
-    return run_in_folder(out, identity, label, build, score, resume, overwrite, world)
+    def only(self, name: str) -> _TasksRun:
+        """The same run with one task."""
+        return _TasksRun({name: self.data[name]}, self.config.only(name), self.sentences)
+
+    def identity(self) -> Identity:
+        rows = fingerprint(self.data)
+        if self.sentences is not None:
+            texts = (Examples(column) for column in self.sentences.columns)
+            rows["pretraining"] = Fingerprint.of(*texts).digest
+        return {"kind": MultiTaskModel.kind, "run": self.config.to_dict(), "data": rows}
+
+    def train(self, folder: RunFolder, singles: Mapping[str, Any]) -> dict[str, Any]:
+        """Train in a folder and return the metrics; `singles` are scores of models that know one task."""
+
+        def build(states: Path) -> MultiTaskFit:
+            return MultiTaskFit(
+                self.data,
+                self.config,
+                sentences=self.sentences,
+                folder=states,
+                resume=folder.resume,
+                world=folder.world,
+            )
+
+        def score(fit: MultiTaskFit) -> None:
+            if fit.training.number < fit.training.steps and folder.world.main:
+                patience = fit.session.patience
+                say(f"stopped early after {patience} evaluations without gain; the best one is kept")
+            fit.model.analyse(self.data)
+            if singles:
+                fit.model.metrics["alone"] = singles
+
+        return folder.train(self.identity(), " + ".join(self.config.tasks), build, score)
 
 
 def _remove_single_models(folder: Path) -> None:
