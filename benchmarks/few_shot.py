@@ -30,9 +30,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from closeknit import catalogue
 from closeknit.config import RunConfig
-from closeknit.data import Examples
+from closeknit.data import Examples, catalogue
 from closeknit.encoder import default_encoder, quiet_transformers
 from closeknit.fitting import fit_model
 from closeknit.model import versions

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import torch
 
-from closeknit import catalogue
 from closeknit.config import RunConfig
-from closeknit.data import split, subset
+from closeknit.data import catalogue, split, subset
 from closeknit.fitting import fit_model
 from closeknit.model import versions
 from closeknit.objectives import OBJECTIVES

@@ -25,9 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from closeknit import catalogue
 from closeknit.config import RunConfig
-from closeknit.data import Examples
+from closeknit.data import Examples, catalogue
 from closeknit.fitting import Stock, fit_model
 from closeknit.model import versions
 from closeknit.protocol import Job, append_line, read_lines

@@ -31,9 +31,8 @@ from transformers import (
     TrainingArguments,
 )
 
-from closeknit import catalogue
 from closeknit.config import RunConfig
-from closeknit.data import Examples, few_shot, subset
+from closeknit.data import Examples, catalogue, few_shot, subset
 from closeknit.encoder import default_encoder, quiet_transformers
 from closeknit.fitting import fit_model
 from closeknit.model import versions

@@ -105,8 +105,7 @@ def test_every_run_is_a_line_with_all_that_was_promised(study, tmp_path):
 
 def test_a_study_gives_the_numbers_of_single_fits(study, tmp_path):
     """What is shared between runs (weights, tokens) changes nothing."""
-    from closeknit import catalogue
-    from closeknit.data import folds
+    from closeknit.data import catalogue, folds
     from closeknit.fitting import fit_model
 
     made = study(seeds=(2,))

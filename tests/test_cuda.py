@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from closeknit.config import RunConfig
-from closeknit.data import from_python
+from closeknit.data import from_python, sentences_from
 from closeknit.embedding import EmbeddingFit
 from closeknit.errors import TrainingError
 from closeknit.fitting import Fit
 from closeknit.protocol import Job
 from closeknit.runners import Here
 from closeknit.sentence_model import with_recipe
-from closeknit.sentences import sentences_from
 from conftest import losses_of as run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

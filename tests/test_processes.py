@@ -38,7 +38,7 @@ EMBEDDING = """
 import json, sys
 from closeknit.embedding import EmbeddingFit
 from closeknit.sentence_model import with_recipe
-from closeknit.sentences import sentences_from
+from closeknit.data import sentences_from
 
 settings, texts, second, out = json.loads(open(sys.argv[1]).read())
 rows = sentences_from(list(zip(texts, second)) if settings["method"]["name"] == "multiple_negatives" else texts)

@@ -371,7 +371,7 @@ def test_rare_classes_are_told_of_and_kept():
     "path", sorted((Path(__file__).parents[1] / "studies").glob("*.toml")), ids=lambda p: p.stem
 )
 def test_the_study_files_of_the_results_can_be_read(path):
-    from closeknit.catalogue import CATALOGUE
+    from closeknit.data import CATALOGUE
 
     made = runpy.run_path(str(path.parent / "fresh.py"))["SETS"]
     study = read_study(path, {}, {})

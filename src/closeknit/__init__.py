@@ -29,7 +29,7 @@ _WHERE = {
     "TextClassifier": "estimators",
     "TrainConfig": "train_config",
     "TrainingError": "errors",
-    "load": "catalogue",
+    "load": "data",
     "load_encoder": "encoder",
     "read_study": "study",
     "run_study": "comparison",
@@ -64,10 +64,9 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .catalogue import load
     from .comparison import Place, run_study
     from .config import RunConfig
-    from .data import Examples
+    from .data import Examples, load
     from .encoder import Encoder, load_encoder
     from .errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
     from .estimators import SentenceEncoder, TextClassifier

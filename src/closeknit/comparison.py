@@ -17,7 +17,7 @@ import numpy as np
 
 from . import report
 from .checkpoint import lock_folder, no_space_explained, write_json
-from .data import Examples
+from .data.examples import Examples
 from .errors import ConfigError, TrainingError
 from .model import versions
 from .plans import Cell, Loaded, Plan, Planner, cells_of

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import catalogue, report
+from . import report
 from .comparison import run_study
 from .config import RunConfig
-from .data import from_python
+from .data import catalogue
+from .data.examples import from_python
 from .encoder import load_encoder
 from .evaluation import outputs, softmax
 from .fitting import Fit

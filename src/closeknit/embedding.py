@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .data import Examples
-from .embedding_scores import ScoredPairs, geometry_scores, sts_scores
+from .data.examples import Examples
+from .data.scored_pairs import ScoredPairs
+from .data.sentences import Sentences
+from .embeddings.scores import geometry_scores, sts_scores
 from .encoder import load_language_head
 from .errors import ConfigError, DataError
 from .heads import LanguageHead
@@ -26,7 +28,6 @@ from .processes import World, seeded, this_world
 from .progress import say
 from .samplers import Plan, batches_per_epoch, length_grouped
 from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
-from .sentences import Sentences
 from .tasks import Batch, Shelved, Step, Task, dealt
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
 from .training import train

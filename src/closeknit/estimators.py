@@ -12,16 +12,17 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .config import RunConfig
-from .data import Examples, from_python, holds_no_rows, is_missing, single_texts
+from .data.examples import Examples, from_python, single_texts
+from .data.scored_pairs import ScoredPairs, scored_pairs_from
+from .data.sentences import sentences_from
+from .data.validation import holds_no_rows, is_missing
 from .embedding import EmbeddingFit
-from .embedding_scores import ScoredPairs, pairs_from
 from .errors import ConfigError, DataError
 from .evaluation import Floats, softmax
 from .fitting import Fit
 from .model import Model
 from .progress import follow
 from .sentence_model import EmbeddingConfig, SentenceModel, with_recipe
-from .sentences import sentences_from
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}
@@ -235,7 +236,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         name = "the training data"
         sentences = sentences_from(_listed(X), None if y is None else _values(y, name), name=name)
         if validation is not None and not isinstance(validation, ScoredPairs):
-            validation = pairs_from(validation, name="the validation part")
+            validation = scored_pairs_from(validation, name="the validation part")
         fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=validation)
         for _ in follow(fit, fit.config.method.name, show=self.verbose):
             pass

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from .config import EncoderConfig, RunConfig
-from .data import Examples, Rows, check_classes, split, telling_names
+from .data.class_names import descriptive_class_names
+from .data.examples import Examples, Rows
+from .data.splits import check_classes, split
 from .encoder import Encoder
 from .errors import ConfigError
 from .evaluation import outputs
@@ -80,8 +82,8 @@ class Fit:
         self.rows, self.names = len(examples), list[str]()  # the classes whose names are learnt as texts
         if options.class_names and examples.pairs is None:
             present = set(examples.classes)
-            self.names = [name for name in telling_names(names) if name in present]
-            examples = examples.with_names(self.names * options.class_names)
+            self.names = [name for name in descriptive_class_names(names) if name in present]
+            examples = examples.with_class_names(self.names * options.class_names)
             if lane is not None:
                 lane.add_names(self.names * options.class_names)
         if config.encoder.name == "textcnn":
@@ -224,7 +226,7 @@ class Stock:
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
-        self.texts = examples.with_names(examples.classes) if examples.pairs is None else examples
+        self.texts = examples.with_class_names(examples.classes) if examples.pairs is None else examples
         self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
         self._tokenisers: dict[tuple[str | None, int], RememberingTokeniser] = {}
         self._on_device: dict[Any, tuple[Shelf, Tensor]] = {}  # all are kept: captured updates read them

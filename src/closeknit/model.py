@@ -26,7 +26,7 @@ from .bare import load_bare
 from .card import model_card
 from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
 from .config import RunConfig, to_toml
-from .data import Examples
+from .data.examples import Examples
 from .encoder import Encoder, load_pretrained, merged_trunk
 from .errors import ConfigError, DataError, MissingExtra, ModelError, did_you_mean
 from .evaluation import Floats, outputs

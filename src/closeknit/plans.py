@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .config import RunConfig
-from .data import Examples, Fingerprint, Rows, folds, subset
+from .data.examples import Examples, Fingerprint, Rows
+from .data.splits import folds, subset
 from .encoder import identity
 from .errors import ConfigError, DataError, did_you_mean
 from .progress import say

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .config import RunConfig
-from .data import Examples, Rows
+from .data.examples import Examples, Rows
+from .data.json_lines import parse_json_lines
 from .evaluation import outputs, softmax
 from .fitting import Fit, Lane, Stock
 from .metrics import classification_scores
@@ -229,13 +230,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a file of lines; one that cannot be read is passed over."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(record, dict):
-            yield record
+    yield from parse_json_lines(path.read_text(encoding="utf-8"), str(path), damaged="skip")
 
 
 def read_results(path: Path) -> list[Result]:

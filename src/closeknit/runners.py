@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from .data import Examples
+from .data.examples import Examples
 from .errors import CloseknitError, ConfigError, MissingExtra, TrainingError
 from .protocol import Job, Outcome
 

@@ -11,15 +11,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from . import catalogue, checkpoint
+from . import checkpoint
 from .checkpoint import lock_folder, no_space_explained, read_json, write_json
 from .config import RunConfig, differences
-from .data import DataSet, Examples, Fingerprint, split, spoken
+from .data import catalogue
+from .data.class_names import class_name_as_words
+from .data.examples import DataSet, Examples, Fingerprint
+from .data.scored_pairs import ScoredPairs
+from .data.sentences import Sentences
+from .data.splits import split
 from .embedding import EmbeddingFit, check_data
-from .embedding_scores import ScoredPairs
+from .embeddings.negatives import mine_negatives
 from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
-from .mining import mine_negatives
 from .model import ALONE, IDENTITY, KINDS, LOCK, STATES, is_ours, read_facts, remove_model
 from .model_files import MAIN, METRICS
 from .multitask import MultiTaskConfig, MultiTaskFit, MultiTaskModel, TaskData, load_tasks
@@ -28,7 +32,6 @@ from .multitask.fit import pretraining_sentences
 from .processes import World, leave, this_world, wait_for_all
 from .progress import follow, say
 from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
-from .sentences import Sentences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +86,9 @@ def train_in_folder(
         if parts.test is not None:
             fit.model.check(parts.test)
         if fit.names and world.main:
-            some = ", ".join(spoken(name) for name in fit.names[:3]) + (", …" if len(fit.names) > 3 else "")
+            some = ", ".join(class_name_as_words(name) for name in fit.names[:3]) + (
+                ", …" if len(fit.names) > 3 else ""
+            )
             say(f"class names are learnt as texts too: {some} (train.class_names={config.train.class_names})")
         return fit
 

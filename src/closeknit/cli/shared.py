@@ -13,7 +13,7 @@ import typer
 from ..errors import ConfigError, Stopped
 
 if TYPE_CHECKING:
-    from ..data import Columns
+    from ..data.tables import Columns
 
 app = typer.Typer(
     name="closeknit",
@@ -69,7 +69,7 @@ def chosen_columns(known: Columns | None, changes: list[str] | None) -> Columns:
     import dataclasses
 
     from ..config import read_config
-    from ..data import Columns
+    from ..data.tables import Columns
 
     given = [change.partition("=")[0].strip() for change in changes or []]
     for setting in given:

@@ -157,10 +157,10 @@ def embeddings(
     The folder opens in sentence-transformers with the same vectors.
     """
     from ..config import read_tables, read_toml
-    from ..embedding_scores import read_scored_pairs
+    from ..data.scored_pairs import read_scored_pairs
+    from ..data.sentences import read_sentences
     from ..runs import embed_in_folder
     from ..sentence_model import with_recipe
-    from ..sentences import read_sentences
 
     columns = {
         role: name

@@ -25,7 +25,8 @@ from .shared import (
 )
 
 if TYPE_CHECKING:
-    from ..data import Columns, Examples
+    from ..data.examples import Examples
+    from ..data.tables import Columns
     from ..encoder import Encoder
     from ..model import Model
 
@@ -51,7 +52,7 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Score a trained model: a classifier on labelled texts; one of several tasks on each, with the average."""
-    from .. import catalogue
+    from ..data import catalogue
 
     if _kind(model) == "multi_task":
         _evaluate_tasks(model, data, part, task, set_, json)
@@ -223,8 +224,8 @@ def evaluate_embeddings(
     json: JsonOption = False,
 ) -> None:
     """Score embeddings side by side: similarity, words, geometry, k-NN, a linear probe, retrieval."""
-    from ..embedding_scores import table
-    from ..embedding_suite import evaluate_models
+    from ..embeddings.leaderboard import evaluate_models
+    from ..embeddings.scores import scores_table
 
     scores = evaluate_models(
         models,
@@ -239,7 +240,7 @@ def evaluate_embeddings(
 
         print_json({name: [dataclasses.asdict(score) for score in own] for name, own in scores.items()})
         return
-    print(table(scores))
+    print(scores_table(scores))
     if plot:
         print(f"\nplot: {plot}")
 
@@ -352,7 +353,8 @@ def _evaluate_tasks(
 def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examples:
     import dataclasses
 
-    from ..data import Columns, from_python, lines_of, read_file
+    from ..data.examples import from_python
+    from ..data.tables import Columns, read_file, split_lines
 
     if known is not None:  # every row is answered, unless it is said here that some may be left out
         known = dataclasses.replace(known, empty="error")
@@ -361,7 +363,7 @@ def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examp
         if sys.stdin.isatty():
             print("reading texts from the keyboard, a line each; end with Ctrl-D", file=sys.stderr)
         stream = getattr(sys.stdin, "buffer", None)
-        lines = lines_of(stream.read() if stream else sys.stdin.read().encode(), "standard input")
+        lines = split_lines(stream.read() if stream else sys.stdin.read().encode(), "standard input")
         if not lines:
             raise DataError("standard input is empty: there is no text")
         return from_python(lines, name="standard input", empty=columns.empty)

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from ..config import EncoderConfig, ObjectiveConfig, build_table, read_tables, read_toml
-from ..data import Columns, holds_data
+from ..data.tables import Columns, holds_data
 from ..errors import ConfigError, DataError, did_you_mean
 from ..schedules import ScheduleConfig
 from ..train_config import TrainConfig

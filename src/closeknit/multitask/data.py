@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import catalogue
-from ..data import DataSet, Examples, Fingerprint, Rows, check_classes, joined, read_file, split, subset
+from ..data import catalogue
+from ..data.examples import DataSet, Examples, Fingerprint, Rows, concatenate
+from ..data.splits import check_classes, split, subset
+from ..data.tables import read_file
 from ..errors import ConfigError, DataError, did_you_mean
 from .config import MultiTaskConfig, TaskConfig
 
@@ -170,7 +172,7 @@ def _joined(files: Any, task: TaskConfig) -> Examples:
     if not listed:
         raise ConfigError("data names a part without files")
     read = [(file, read_file(_found(file), task.columns, target=task.target)) for file in listed]
-    return joined(read, " + ".join(listed))
+    return concatenate(read, " + ".join(listed))
 
 
 def _found(file: str) -> Path:

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..data import DataSet, Examples, from_python, single_texts
+from ..data.examples import DataSet, Examples, from_python, single_texts
+from ..data.sentences import sentences_from
 from ..errors import ConfigError, DataError, did_you_mean
 from ..evaluation import Floats, encode_texts, softmax
 from ..progress import follow, say
-from ..sentences import sentences_from
 from .config import MultiTaskConfig, TaskConfig
 from .data import TaskData, prepared
 from .fit import MultiTaskFit, drawn_sentences

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..data import Examples
+from ..data.examples import Examples
+from ..data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
 from ..embedding import EmbeddingFit
 from ..encoder import Encoder
 from ..errors import ConfigError, DataError
@@ -26,7 +27,6 @@ from ..progress import say
 from ..samplers import batches_per_epoch, rows_that_meet
 from ..schedules import build_schedule
 from ..sentence_model import EmbeddingConfig, with_recipe
-from ..sentences import Sentences, judged_sentences, read_sentences
 from ..surgery import pcgrad
 from ..tasks import Shelved, Step, Task, labels_of
 from ..tokens import Tokeniser, Tokens
@@ -269,7 +269,7 @@ def pretraining_sentences(
     if not settings.data:
         return None
     if settings.positives:
-        found = judged_sentences(settings.data, settings.positives, settings.negatives)
+        found = sentences_from_labelled_pairs(settings.data, settings.positives, settings.negatives)
     else:
         found = read_sentences(settings.data)
     return drawn_sentences(found, config, data, tell=tell)

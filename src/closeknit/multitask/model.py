@@ -17,7 +17,7 @@ from torch import nn
 
 from ..card import multitask_card
 from ..checkpoint import read_json, read_tensors, write_tensors
-from ..data import Examples
+from ..data.examples import Examples
 from ..encoder import Encoder
 from ..errors import ConfigError, did_you_mean
 from ..evaluation import Floats, outputs, softmax

@@ -1,0 +1,1 @@
+"""Embeddings: a vector for each text, learnt from sentences, and scored on several tasks."""
