@@ -353,7 +353,7 @@ def test_parts_of_a_data_set_can_be_taken_together(tmp_path, file):
     assert name == both.name == "both" and both.labels == list("ababababab")
     assert both.texts == [f"train{i}" for i in range(6)] + [f"test{i}" for i in range(4)]
     assert len(Source(str(tmp_path)).load(config)[1]) == 6  # the training part alone
-    with pytest.raises(DataError, match="has no part tset, only"):
+    with pytest.raises(DataError, match="has no part tset; it has"):
         Source(str(tmp_path), parts=("train", "tset")).load(config)
     with pytest.raises(DataError, match="not all of train, validation have pairs"):
         Source(str(tmp_path), parts=("train", "validation")).load(config)

@@ -12,7 +12,7 @@ from closeknit.errors import DataError
 @pytest.mark.parametrize(
     "labels", [(0, 1, 2), (-1, 0, 1), ("1.0", "0.0", "0.0"), ("entailment", "neutral", 2)]
 )
-def test_pairs_that_are_judged_are_not_learnt_as_if_they_belonged_together(tmp_path, labels):
+def test_pairs_with_a_verdict_are_not_learnt_as_if_they_belonged_together(tmp_path, labels):
     rows = "".join(f"a{i},b{i},{label}\n" for i, label in enumerate(labels))
     (tmp_path / "nli.csv").write_text("sentence1,sentence2,label\n" + rows)
     with pytest.raises(DataError, match="a column label that says which of them belong together"):
@@ -42,13 +42,13 @@ def test_rows_that_share_a_text_or_a_label_are_one_group():
         ({"a", "b"}, "is a set; give a list"),
     ],
 )
-def test_rows_that_are_none_are_refused(rows, words):
+def test_values_that_are_not_rows_are_refused(rows, words):
     with pytest.raises(DataError, match=words):
         sentences_from(rows)
 
 
 @pytest.mark.parametrize("label", [None, "", float("nan")])
-def test_rows_without_a_label_are_not_taken_for_one_class(label):
+def test_rows_without_a_label_do_not_count_as_one_class(label):
     with pytest.raises(DataError, match="2 of 3 rows have no label"):
         sentences_from(["a", "b", "c"], ["x", label, label])
 
@@ -87,3 +87,24 @@ def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
         read_sentences(str(tmp_path / "judged.csv"))
     assert len(read_sentences(str(tmp_path / "judged.csv"), columns={"text": "text", "text2": "text2"})) == 2
     assert sentences_from(np.array([["a", "b"], ["c", "d"]])).columns == (["a", "c"], ["b", "d"])
+
+
+def test_a_folder_gives_one_file_and_never_a_guess_between_two(tmp_path):
+    (tmp_path / "stories.csv").write_text("text\na\n")
+    assert read_sentences(str(tmp_path)).columns == (["a"],)  # the only data file, whatever its name
+    (tmp_path / "poems.csv").write_text("text\nb\n")
+    with pytest.raises(DataError, match=r"it holds poems\.csv, stories\.csv; name the file to read"):
+        read_sentences(str(tmp_path))
+    (tmp_path / "train.txt").write_text("c\n")
+    assert read_sentences(str(tmp_path)).columns == (["c"],)
+    (tmp_path / "train.csv").write_text("text\nd\n")
+    with pytest.raises(DataError, match=r"holds train\.csv and train\.txt; keep one of them"):
+        read_sentences(str(tmp_path))
+
+
+def test_pairs_with_a_score_are_not_learnt_as_if_they_belonged_together(tmp_path):
+    (tmp_path / "scored.csv").write_text("text,text2,score\na,b,5\nc,d,0\n")
+    with pytest.raises(DataError, match="a column score: pairs with a low score would be learnt"):
+        read_sentences(str(tmp_path / "scored.csv"))
+    named = {"text": "text", "text2": "text2"}
+    assert len(read_sentences(str(tmp_path / "scored.csv"), columns=named)) == 2

@@ -63,6 +63,7 @@ def test_other_seeds_give_other_rows():
     ("call", "words"),
     [
         (lambda: data.folds(["a"] * 9, 3, 0), "one class only"),
+        (lambda: data.folds([], 3, 0), "has no rows"),
         (
             lambda: data.folds(["a"] * 9 + ["b"] * 2, 3, 0),
             r"at least 3 rows of each class; too few of b \(2\)",

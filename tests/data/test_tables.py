@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.data import Columns, read_file, read_folder, read_table
+from closeknit.data.json_lines import parse_json_lines
 from closeknit.errors import DataError
 
 ROWS = [("a card", "lost"), ('says "no", twice', "refund"), ("two\nlines", "lost"), ("ünïcode 猫", "refund")]
@@ -77,6 +78,8 @@ def test_text1_and_text2_make_pairs_without_being_asked(tmp_path):
         ("x.jsonl", b'{"text": 7, "label": "b"}\n', ["not a string but int in row 1"]),
         ("x.jsonl", b'{"label": "b"}\n{"text": "a"}\n', ["not a string but NoneType in row 1"]),
         ("x.jsonl", b"[1, 2]\n", ["line 1", "expected an object"]),
+        ("x.jsonl", b'{"text": ' + b"1" * 5000 + b"}\n", ["line 1", "not JSON", "limit"]),
+        ("x.jsonl", b"[" * 100_000, ["line 1", "not JSON"]),
         (
             "x.jsonl",
             b'{"text": "so sad \\ud83d", "label": "b"}\n',
@@ -188,3 +191,20 @@ def test_blank_rows_can_be_left_out(tmp_path):
     for name in ("x.csv", "x.jsonl"):
         examples = read_file(tmp_path / name, Columns(empty="drop"))
         assert (examples.texts, examples.labels) == (["hello", "bye"], ["a", "b"])
+
+
+def test_damaged_json_lines_can_be_skipped():
+    text = '{"a": 1}\n\n{"a": \n[2]\n' + "[" * 100_000 + '\n{"a": 3}'
+    assert list(parse_json_lines(text, "x", damaged="skip")) == [{"a": 1}, {"a": 3}]
+
+
+def test_folders_without_data_or_with_two_files_of_a_part_are_refused(tmp_path):
+    with pytest.raises(DataError, match="is not a folder"):
+        read_folder(tmp_path / "gone")
+    (tmp_path / "notes.md").write_text("nothing")
+    with pytest.raises(DataError, match=r"has no data files: expected .*; it holds notes\.md"):
+        read_folder(tmp_path)
+    for suffix in (".csv", ".tsv"):
+        write(tmp_path, suffix)
+    with pytest.raises(DataError, match=r"holds all\.csv and all\.tsv; keep one of them"):
+        read_folder(tmp_path)

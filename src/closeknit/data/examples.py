@@ -116,7 +116,7 @@ def concatenate(parts: Sequence[tuple[str, Examples]], name: str) -> Examples:
         some_lack_it = any(values is None for values in columns)
         if some_lack_it and any(values is not None for values in columns):
             names = ", ".join(part for part, _ in parts)
-            raise DataError(f"{name}: some of {names} have {role} and others have not")
+            raise DataError(f"{name}: not all of {names} have {role}")
         return None if some_lack_it else [value for values in columns for value in values]
 
     return Examples(
