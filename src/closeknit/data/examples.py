@@ -182,8 +182,8 @@ def single_texts(texts: Sequence[object]) -> list[str]:
 def build_examples(columns: dict[str, list[Any]], name: str, *, empty: str = "error") -> Examples:
     """Checked examples from the raw columns text, text2, label and score.
 
-    `empty` says what happens to a row whose text is blank or whose score is missing: "error" refuses
-    it, and "drop" skips it. A row without a label is always refused.
+    `empty` says what happens to a row whose text is blank or whose score is missing: "error"
+    refuses it, and "drop" skips it. A row without a label is always refused.
     """
     check_empty_choice(empty)
     blank: list[int] = []

@@ -31,7 +31,7 @@ _GROUP = ("subset", "group", "genre")
 
 @dataclass(frozen=True, eq=False)
 class ScoredPairs:
-    """Pairs of texts and how similar people find the two; `groups` names the subset of each pair."""
+    """Pairs of texts and how similar people find them; `groups` names the subset of each pair."""
 
     first: list[str]
     second: list[str]

@@ -63,7 +63,7 @@ class Sentences:
 def sentences_from(
     rows: Sequence[object], labels: Sequence[object] | None = None, *, name: str = "data"
 ) -> Sentences:
-    """Sentences from a list of texts, of (text, text2) pairs or of (text, text2, negative) triplets."""
+    """Sentences from a list of texts, (text, text2) pairs or (text, text2, negative) triplets."""
     if holds_no_rows(rows):
         kind = type(rows).__name__
         raise DataError(f"{name} is a {kind}; give a list of texts, of pairs or of triplets")
@@ -214,14 +214,14 @@ def _refuse_pairs_that_may_not_belong_together(
     if kinds and all(kind in _LABELS_OF_PAIRS or _ONE_DIGIT.fullmatch(kind) for kind in kinds):
         raise DataError(
             f"{path} has pairs and a column label that says which of them belong together "
-            f"({', '.join(kinds)}): pairs that do not belong together would be learnt as if they did. "
-            "Keep the rows that do (in a multi-task study, pretrain.positives names their label). "
-            "If label means something else, name the columns with --text and --text2"
+            f"({', '.join(kinds)}): pairs that do not belong together would be learnt as if they "
+            "did. Keep the rows that do (in a multi-task study, pretrain.positives names their "
+            "label). If label means something else, name the columns with --text and --text2"
         )
     if "score" in table:
         raise DataError(
-            f"{path} has pairs and a column score: pairs with a low score would be learnt as if they "
-            "belonged together. Keep the rows with a high score, without that column; "
+            f"{path} has pairs and a column score: pairs with a low score would be learnt as if "
+            "they belonged together. Keep the rows with a high score, without that column; "
             "or name the columns with --text and --text2"
         )
 
@@ -243,9 +243,9 @@ def _without_blank_texts(found: Table, path: Path) -> Sentences:
 def sentences_from_labelled_pairs(source: str, positive: str, negative: str = "") -> Sentences:
     """Pairs that belong together, from a data set with a label that says so for each pair.
 
-    The rows with the label `positive` are taken. With `negative`, the hard negative of a text is the
-    second text of a row with that label and the same first text; a text without such a row is
-    skipped. So entailment and contradiction of an inference data set make triplets.
+    The rows with the label `positive` are taken. With `negative`, the hard negative of a text is
+    the second text of a row with that label and the same first text; a text without such a row is
+    skipped. In this way entailment and contradiction of an inference data set make triplets.
     """
     examples = load(source).training
     if examples.pairs is None:

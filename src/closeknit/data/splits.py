@@ -112,8 +112,8 @@ def _stratified(labels: Sequence[str], n: int, seed: int, *, kept_per_class: int
     available = np.array([max(len(rows) - kept_per_class, 0) for rows in groups])
     if n > available.sum():
         raise DataError(
-            f"{n} of {len(labels)} rows in {len(groups)} classes cannot be held out, because a class "
-            "would have no row left; give more rows, or hold none out (data.test=0, "
+            f"{n} of {len(labels)} rows in {len(groups)} classes cannot be held out, because a "
+            "class would have no row left; give more rows, or hold none out (data.test=0, "
             "train.validation=0)"
         )
     exact = np.array([len(rows) for rows in groups]) * n / len(labels)

@@ -43,7 +43,7 @@ class Columns:
 def read_file(
     path: str | Path, columns: Columns | None = None, *, target: str | None = "label"
 ) -> Examples:
-    """Examples from one CSV, TSV, JSONL or Parquet file, or from a text file with one text per line.
+    """Examples from a CSV, TSV, JSONL or Parquet file, or a text file with one text per line.
 
     `target` is the column that the file must have besides the text: "label", "score" or None.
     """
@@ -92,7 +92,7 @@ def _similar_name(path: Path) -> str:
 
 
 def decode(raw: bytes, where: str) -> str:
-    """The bytes as UTF-8 text without a byte order mark; an error names the line that is not UTF-8."""
+    """UTF-8 bytes as text without a byte order mark; an error names a line that is not UTF-8."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -274,7 +274,7 @@ def find_part(
 ) -> tuple[str, Path]:
     """The name and the file of the part of a folder to read.
 
-    This is `part` if it is given. Otherwise it is the preferred part, then `all`, then the only part.
+    This is `part` if it is given. Otherwise it is the preferred part, or `all`, or the only part.
     With `any_name` the only data file counts instead of the only part, whatever its name is.
     A test part is never read in place of another part.
     """

@@ -50,19 +50,20 @@ def refuse_blank_texts(blank: Sequence[int], where: str) -> None:
 def check_scores(
     values: Sequence[object], where: str, *, empty: str
 ) -> tuple[list[float], list[int]]:
-    """The scores, with NaN for a score that is not a finite number, and the row indices of those."""
+    """The scores, with NaN for one that is not a finite number, and the row indices of those."""
     scores = [finite_number(value) for value in values]
     missing = [row for row, score in enumerate(scores) if score is None]
     if missing and empty == "error":
         shown = values[missing[0]]
         raise DataError(
-            f"{where}: the score is {shown!r}, not a number, in {rows_in_words(missing)}{_HOW_TO_SKIP}"
+            f"{where}: the score is {shown!r}, not a number, "
+            f"in {rows_in_words(missing)}{_HOW_TO_SKIP}"
         )
     return [math.nan if score is None else score for score in scores], missing
 
 
 def check_labels(labels: Sequence[object], where: str) -> None:
-    """Refuse a column of labels unless every row has one label, and no two differ only in spaces."""
+    """Refuse labels unless every row has one label, and no two labels differ only in spaces."""
     wrong = [row for row, value in enumerate(labels) if isinstance(value, _NOT_A_LABEL)]
     if wrong:
         kind = type(labels[wrong[0]]).__name__
@@ -73,7 +74,8 @@ def check_labels(labels: Sequence[object], where: str) -> None:
     missing = [row for row, value in enumerate(labels) if is_missing(value)]
     if missing:
         raise DataError(
-            f"{where}: no label in {rows_in_words(missing)}; give these rows a label, or remove them"
+            f"{where}: no label in {rows_in_words(missing)}; "
+            "give these rows a label, or remove them"
         )
     check_whole_characters(labels, where)
     first_spelling: dict[str, str] = {}

@@ -20,12 +20,12 @@ def mine_negatives(
     margin: float = 0.95,
     chunk: int = 512,
 ) -> Sentences:
-    """The pairs as triplets, each with the text of the corpus that is nearest and most likely wrong.
+    """The pairs as triplets, each with a text of the corpus that is near and most likely wrong.
 
-    Skipped are the texts of the group of the row: its answer, and all texts that share a text with
-    it. Skipped are also texts whose cosine is above `margin` times the cosine of the answer, because
-    they may be right answers that nobody marked. Without a corpus, the answers of the other rows are
-    the corpus.
+    The negative of a row is the nearest text of the corpus, but not a text of its group: neither
+    its answer nor a text of a row that shares a text with it. Texts whose cosine is above `margin`
+    times the cosine of the answer are skipped as well, because they may be right answers that
+    nobody marked. Without a corpus, the answers of the other rows are the corpus.
     """
     if len(pairs.columns) < 2:
         raise DataError("hard negatives are mined for pairs: columns text and text2")

@@ -42,8 +42,9 @@ class Score:
 def sts_scores(encode: Encode, pairs: ScoredPairs) -> dict[str, float]:
     """Spearman and Pearson correlation of the cosines of pairs with their scores; `n` pairs.
 
-    All pairs of a set are ranked together, as in SimCSE. If the set has groups, `spearman_of_groups`
-    is the plain mean over the groups, as in some other papers: the two differ by points.
+    All pairs of a set are ranked together, as in SimCSE. If the set has groups,
+    `spearman_of_groups` is the plain mean over the groups, as in some other papers. The two
+    numbers differ by several points.
     """
     first, second = _encode_columns(encode, [pairs.first, pairs.second])
     cosines = metrics.pair_cosines(first, second)
@@ -111,7 +112,7 @@ def geometry_scores(
 def labelled_scores(
     encode: Encode, train: Examples, test: Examples, *, k: int = 10
 ) -> dict[str, float]:
-    """Accuracy of the k nearest neighbours and of a linear probe on frozen vectors; `n` test rows."""
+    """Accuracy of the k nearest neighbours and of a linear probe on the vectors; `n` test rows."""
     for part in (train, test):
         if not len(part):
             raise DataError(f"{part.name} is empty: there is no text")
@@ -131,9 +132,10 @@ def labelled_scores(
 
 
 def retrieval_scores(encode: Encode, pairs: Sequence[tuple[str, str]]) -> dict[str, float]:
-    """How well each query finds its answer among all answers: mrr, recall@1, @5 and @10; `n` queries.
+    """How well queries find their answers: mrr, recall@1, recall@5 and recall@10; `n` queries.
 
-    Equal answers are one document, and equal queries are one query with several answers.
+    Each query is compared with all answers. Equal answers are one document, and equal queries are
+    one query with several answers.
     """
     if not pairs:
         raise DataError("there are no pairs of query and answer")
@@ -226,9 +228,9 @@ def score_rows(data: str, values: dict[str, float]) -> list[Score]:
 def scores_table(scores: dict[str, list[Score]]) -> str:
     """A Markdown table with a row per data set and measure, and a column per model.
 
-    Below stands the mean of each suite. Accuracies and correlations are multiplied by 100. A mean is
-    shown only if a model has scores on all sets of the suite that occur in the table, so that all
-    means of a row are over the same sets.
+    Below stands the mean of each suite. Accuracies and correlations are multiplied by 100. A mean
+    is shown only if a model has scores on all sets of the suite that occur in the table, so that
+    all means of a row are over the same sets.
     """
     cells: dict[tuple[str, str], dict[str, Score]] = {}
     for model, rows in scores.items():
