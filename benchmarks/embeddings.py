@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from closeknit.embedding_scores import Score, evaluate_suite, read_scored_pairs
+from closeknit.data import Sentences, read_scored_pairs, read_sentences
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import SentenceModel, load_sentence_model, with_recipe
+from closeknit.embeddings.scores import Score, evaluate_suite
 from closeknit.models.saved_model import versions
-from closeknit.sentences import Sentences, read_sentences
 
 COLUMNS = ("sts12", "sts13", "sts14", "sts15", "stsb", "simlex999", "men")
 GEOMETRY = ("alignment", "uniformity", "anisotropy")
@@ -40,7 +40,7 @@ def learn(
 
 def line(name: str, model: SentenceModel, seconds: float | None) -> str:
     scores: list[Score] = evaluate_suite(
-        model.encode, list(COLUMNS), measures=("spearman", *GEOMETRY), say=print
+        model.encode, list(COLUMNS), measures=("spearman", *GEOMETRY), log=print
     )
     of = {(score.data, score.measure): score.value for score in scores}
     shown = [f"{100 * of[data, 'spearman']:.1f}" if (data, "spearman") in of else "" for data in COLUMNS]

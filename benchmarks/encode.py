@@ -29,8 +29,7 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from closeknit import catalogue
-from closeknit.data import Examples
+from closeknit.data import Examples, catalogue
 from closeknit.encoder import default_encoder, load_encoder, quiet_transformers
 from closeknit.evaluation import encode_texts
 from closeknit.models.saved_model import versions

@@ -30,10 +30,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from closeknit import catalogue
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import Examples
+from closeknit.data import Examples, catalogue
 from closeknit.encoder import default_encoder, quiet_transformers
 from closeknit.models.saved_model import versions
 from closeknit.report import over_pools

@@ -32,7 +32,7 @@ BATCH, EPOCHS, RATE, LENGTH = 64, 10, 1e-4, 128
 
 def load(rows: int) -> tuple[Any, Any]:
     """(training, test) texts of TREC, so many of the first."""
-    from closeknit import catalogue
+    from closeknit.data import catalogue
 
     data = catalogue.load("trec")
     train = data.training
@@ -387,7 +387,7 @@ def main() -> None:
         print("gpu.py: skipped, it needs a GPU")
         return
     from closeknit import encoder as encoders
-    from closeknit.catalogue import load as known
+    from closeknit.data import load as known
     from closeknit.errors import CloseknitError
 
     encoder = options.encoder or encoders.default_encoder()

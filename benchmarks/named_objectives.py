@@ -16,10 +16,9 @@ from pathlib import Path
 
 import torch
 
-from closeknit import catalogue
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import split, subset
+from closeknit.data import catalogue, split, subset
 from closeknit.models.saved_model import versions
 from closeknit.objectives import OBJECTIVES
 

@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from closeknit import catalogue
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import Examples
+from closeknit.data import Examples, catalogue
 from closeknit.models.memory import Stock
 from closeknit.models.saved_model import versions
 from closeknit.protocol import Job, append_line, read_lines

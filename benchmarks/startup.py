@@ -18,10 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from closeknit import catalogue
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import few_shot
+from closeknit.data import catalogue, few_shot
 from closeknit.encoder import default_encoder
 from closeknit.models.saved_model import versions
 

@@ -31,10 +31,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from closeknit import catalogue
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import Examples, few_shot, subset
+from closeknit.data import Examples, catalogue, few_shot, subset
 from closeknit.encoder import default_encoder, quiet_transformers
 from closeknit.models.saved_model import versions
 

@@ -23,10 +23,9 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
-from closeknit import catalogue
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import EncoderConfig, RunConfig
-from closeknit.data import Examples, subset
+from closeknit.data import Examples, catalogue, subset
 from closeknit.evaluation import Floats, encode_texts
 from closeknit.metrics import unit_rows
 from closeknit.models.saved_model import versions

@@ -13,7 +13,7 @@ ROWS = [
     (
         "learn",
         [
-            ("read", "Examples", "data, catalogue"),
+            ("read", "Examples", "data"),
             ("tokenise", "ids, once", "tokens"),
             ("batch", "rows that meet", "samplers, tasks"),
             ("encode", "(R, T, H)", "encoder"),

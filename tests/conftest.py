@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import sys
 from pathlib import Path
@@ -109,13 +110,19 @@ def small():
 
 @pytest.fixture
 def small_csv(tmp_path: Path, small) -> Path:
-    import csv
-
     path = tmp_path / "small.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "label"])
         writer.writerows(zip(*small, strict=True))
+    return path
+
+
+def write_pairs(path, rows, header=("text1", "text2", "score")):
+    """Write scored pairs as a CSV or TSV file, and return its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([header, *rows])
     return path
 
 

@@ -393,7 +393,7 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
         ),
         (("small.csv", "--config", "no.toml"), "no.toml does not exist"),
         (("small.csv", "small.csv"), "two data sets are called small"),
-        (("small.csv", "--sizes", "5"), "5 folds need at least 5 rows of some class"),
+        (("small.csv", "--sizes", "5"), "5 folds need a class with at least 5 rows"),
     ],
 )
 def test_what_is_wrong_with_a_comparison_is_told_before_it_begins(

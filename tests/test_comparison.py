@@ -105,9 +105,8 @@ def test_every_run_is_a_line_with_all_that_was_promised(study, tmp_path):
 
 def test_a_study_gives_the_numbers_of_single_fits(study, tmp_path):
     """What is shared between runs (weights, tokens) changes nothing."""
-    from closeknit import catalogue
     from closeknit.classification.fit import ClassifierFit
-    from closeknit.data import folds
+    from closeknit.data import catalogue, folds
 
     made = study(seeds=(2,))
     found = {(r.objective, r.fold): r for r in run_study(made, tmp_path / "out", place=ONE, show=False)}

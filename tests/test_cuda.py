@@ -11,13 +11,12 @@ import torch
 
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import from_python
+from closeknit.data import from_python, sentences_from
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import with_recipe
 from closeknit.errors import TrainingError
 from closeknit.protocol import Job
 from closeknit.runners import Here
-from closeknit.sentences import sentences_from
 from conftest import losses_of as run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.embedding_scores import ScoredPairs, evaluate_suite, sts_scores
+from closeknit.data.scored_pairs import ScoredPairs
+from closeknit.data.sentences import sentences_from
 from closeknit.embeddings.fit import EmbeddingFit, check_data, masked_batches
 from closeknit.embeddings.model import (
     EmbeddingConfig,
@@ -18,13 +19,12 @@ from closeknit.embeddings.model import (
     load_sentence_model,
     with_recipe,
 )
+from closeknit.embeddings.scores import sts_scores
 from closeknit.encoder import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.mining import mine_negatives
 from closeknit.objectives import InfoNCE
 from closeknit.objectives.folded import Folded
 from closeknit.samplers import length_grouped
-from closeknit.sentences import read_sentences, sentences_from
 from closeknit.views import SHORTEST, drophead, head_factors, mask_span, without_dropout
 from conftest import TINY
 
@@ -47,89 +47,6 @@ def config(tiny, columns=1, kind="bert", **tables):
     encoder = {"name": tiny(kind), "max_length": 16, **tables.pop("encoder", {})}
     train = {"epochs": 2, "batch_size": 6, "lr": 1e-3, **tables.pop("train", {})}
     return with_recipe({"encoder": encoder, "train": train, **tables}, columns)
-
-
-# ---------------------------------------------------------------- what is learnt from
-
-
-@pytest.mark.parametrize(
-    "labels", [(0, 1, 2), (-1, 0, 1), ("1.0", "0.0", "0.0"), ("entailment", "neutral", 2)]
-)
-def test_pairs_that_are_judged_are_not_learnt_as_if_they_belonged_together(tmp_path, labels):
-    rows = "".join(f"a{i},b{i},{label}\n" for i, label in enumerate(labels))
-    (tmp_path / "nli.csv").write_text("sentence1,sentence2,label\n" + rows)
-    with pytest.raises(DataError, match="a column label that judges them"):
-        read_sentences(str(tmp_path / "nli.csv"))
-
-
-def test_rows_that_share_a_text_or_a_label_are_one_group():
-    rows = sentences_from([("a", "b"), ("c", "b"), ("c", "d"), ("e", "f")])
-    assert rows.groups[0] == rows.groups[1] == rows.groups[2] != rows.groups[3]
-    labelled = sentences_from(["a", "b", "c"], ["x", "y", "x"])
-    assert labelled.groups[0] == labelled.groups[2] != labelled.groups[1]
-    thanks = sentences_from(["hi", "thanks", "bye", "thanks"], ["x", "x", "y", "y"])
-    assert thanks.groups.tolist() == [0, 0, 1, 1]  # a text of two classes does not make them one
-    assert len(set(sentences_from(["a", "b", "a"]).groups)) == 2
-
-
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([], "is empty"),
-        ("one text", "give a list"),
-        (["a", ""], "row 2 is empty"),
-        (["a", 3], "not a string but int"),
-        (["a", "b \ud83d"], "half a character .* in row 2"),
-        ([("a", "b"), ("c",)], "row 2 has not 2 texts"),
-        ([("a", "b", "c", "d")], "pairs of texts or triplets"),
-        ({"a", "b"}, "is a set; give a list"),
-    ],
-)
-def test_rows_that_are_none_are_refused(rows, words):
-    with pytest.raises(DataError, match=words):
-        sentences_from(rows)
-
-
-@pytest.mark.parametrize("label", [None, "", float("nan")])
-def test_rows_without_a_label_are_not_taken_for_one_class(label):
-    with pytest.raises(DataError, match="2 of 3 rows have no label"):
-        sentences_from(["a", "b", "c"], ["x", label, label])
-
-
-def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
-    (tmp_path / "lines.txt").write_text("one\ntwo\n\nthree\n")
-    assert read_sentences(str(tmp_path / "lines.txt")).columns == (["one", "two", "three"],)
-    (tmp_path / "t.csv").write_text("anchor,positive,negative\na,b,c\nd,e,f\n")
-    assert read_sentences(str(tmp_path / "t.csv")).columns == (["a", "d"], ["b", "e"], ["c", "f"])
-    (tmp_path / "q.csv").write_text("ask,reply,kind\na,b,x\nc,d,x\n")
-    found = read_sentences(
-        str(tmp_path / "q.csv"), columns={"text": "ask", "text2": "reply", "label": "kind"}
-    )
-    assert found.columns == (["a", "c"], ["b", "d"]) and found.groups[0] == found.groups[1]
-    with pytest.raises(DataError, match="no column text; it has ask, reply, kind"):
-        read_sentences(str(tmp_path / "q.csv"))
-    with pytest.raises(DataError, match="no column aks"):
-        read_sentences(str(tmp_path / "q.csv"), columns={"text": "aks"})
-    (tmp_path / "n.csv").write_text("text,negative\na,b\n")
-    with pytest.raises(DataError, match="no column text2"):
-        read_sentences(str(tmp_path / "n.csv"))
-    with pytest.raises(DataError, match="no column text but the one named for something else"):
-        read_sentences(str(tmp_path / "lines.txt"), columns={"label": "text"})
-    (tmp_path / "held").mkdir()
-    (tmp_path / "held" / "test.csv").write_text("text,text2\na,b\n")
-    assert len(read_sentences(str(tmp_path / "held"), prefer="test")) == 1
-    with pytest.raises(DataError, match="no train or all file"):
-        read_sentences(str(tmp_path / "held"))  # nothing is learnt from a test part unasked
-    with pytest.raises(DataError, match="neither a file"):
-        read_sentences("nothere")
-    assert len(read_sentences("messages")) > 100
-    with pytest.raises(DataError, match="columns are named of files"):
-        read_sentences("messages", columns={"label": "label"})
-    (tmp_path / "judged.csv").write_text("text,text2,label\na,b,0\nc,d,1\n")
-    with pytest.raises(DataError, match="do not belong together"):
-        read_sentences(str(tmp_path / "judged.csv"))
-    assert len(read_sentences(str(tmp_path / "judged.csv"), columns={"text": "text", "text2": "text2"})) == 2
-    assert sentences_from(np.array([["a", "b"], ["c", "d"]])).columns == (["a", "c"], ["b", "d"])
 
 
 # ---------------------------------------------------------------- views
@@ -531,32 +448,6 @@ def test_settings_follow_method_and_level():
     assert EmbeddingConfig.from_dict(EmbeddingConfig().to_dict()) == EmbeddingConfig()
 
 
-# ---------------------------------------------------------------- hard negatives
-
-
-def test_mined_negatives_are_near_and_not_right():
-    place = {
-        "a": (1, 0),
-        "a+": (0.99, 0.14),
-        "b": (0, 1),
-        "b+": (0.1, 0.99),
-        "near a": (0.85, 0.5),
-        "far": (-1, 0),
-    }
-
-    def encode(texts):
-        return np.array([place[text] for text in texts], dtype=np.float32)
-
-    pairs = sentences_from([("a", "a+"), ("b", "b+")])
-    found = mine_negatives(encode, pairs, ["a+", "b+", "near a", "far", "a"])
-    assert found.columns[2] == ["near a", "near a"]
-    assert mine_negatives(encode, pairs).columns[2] == ["b+", "a+"]  # the other rows' answers
-    with pytest.raises(DataError, match="no negative can be mined for row 1"):
-        mine_negatives(encode, pairs, ["a+", "a"])
-    with pytest.raises(DataError, match="mined for pairs"):
-        mine_negatives(encode, sentences_from(["a", "b"]))
-
-
 # ---------------------------------------------------------------- the estimator and the commands
 
 
@@ -730,44 +621,6 @@ def test_other_validation_pairs_are_no_resumption(closeknit, tiny, tmp_path):
     assert "finished already" in part.stderr and part.stdout == folder  # of a folder that part is taken
     other = closeknit("embeddings", "texts.txt", *words, "--validation", "pairs/test.csv", "--resume", code=2)
     assert "--resume with other data" in other.stderr
-
-
-def test_files_of_one_name_are_told_apart(closeknit, tiny, tmp_path):
-    for folder, score in (("a", 5), ("b", 1)):
-        (tmp_path / folder).mkdir()
-        rows = f"my card,the card,{score}\nmy card,my parcel,3\nrefund,a refund,4\n"
-        (tmp_path / folder / "pairs.csv").write_text("text,text2,score\n" + rows)
-    told = closeknit("evaluate-embeddings", tiny(), "--suite", "a/pairs.csv", "--suite", "b/pairs.csv").stdout
-    assert "| pairs |" in told and "| b/pairs.csv |" in told
-
-
-def test_what_cannot_be_scored_is_told_before_anything_is(closeknit, tiny, tmp_path):
-    (tmp_path / "pairs.csv").write_text("text,text2,score\nmy card,the card,5\nmy card,my parcel,3\n")
-    wrong = (
-        (("--labelled", "trek"), "did you mean trec?"),
-        (("--retrieval", "asked.csv"), "asked.csv does not exist"),
-        (("--plot", "course.foo"), "let its name end in .png"),
-    )
-    for options, words in wrong:
-        done = closeknit("evaluate-embeddings", tiny(), "--suite", "pairs.csv", *options, code=2)
-        assert words in done.stderr and "scoring" not in done.stderr
-    scored = []
-    with pytest.raises(DataError, match="does not exist; did you mean pairs"):
-        evaluate_suite(scored.append, [tmp_path / "pairs.csv", tmp_path / "pears.csv"])
-    assert not scored
-
-
-def test_answers_are_looked_for_in_the_test_part_and_data_of_one_name_told_apart(closeknit, tiny, tmp_path):
-    for folder, rows in (("a", 2), ("b", 3)):
-        (tmp_path / folder).mkdir()
-        for name, part in (("train", PAIRS[6:]), ("test", PAIRS[:rows]), ("faq", PAIRS[:rows])):
-            lines = "".join(f"{text},{answer}\n" for text, answer in part)
-            (tmp_path / folder / f"{name}.csv").write_text("text,text2\n" + lines)
-    sources = ("a/faq.csv", "b/faq.csv", "b")
-    options = [word for source in sources for word in ("--retrieval", source)]
-    told = closeknit("evaluate-embeddings", tiny(), *options).stdout
-    for row in ("| faq | mrr × 100 | 2 |", "| b/faq.csv | mrr × 100 | 3 |", "| b | mrr × 100 | 3 |"):
-        assert row in told
 
 
 def test_a_loaded_sentence_encoder_has_its_options_and_takes_single_texts(tiny, tmp_path):

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from closeknit import MultiTask
-from closeknit.data import Examples
-from closeknit.data_parts import Parts
+from closeknit.data import Examples, sentences_from
+from closeknit.data.parts import Parts
+from closeknit.data.sentences import sentences_from_labelled_pairs
 from closeknit.embeddings.model import load_sentence_model
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.mistakes import word_overlap
@@ -23,7 +24,6 @@ from closeknit.multitask.config import MultiTaskConfig, TaskConfig, read_multita
 from closeknit.multitask.data import load_tasks
 from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
 from closeknit.multitask.model import MultiTaskModel
-from closeknit.sentences import judged_sentences, sentences_from
 from conftest import run_command
 
 KINDS = {"topic": "classify", "same": "pair_classify", "alike": "pair_score"}
@@ -584,12 +584,12 @@ def test_judged_pairs_become_pairs_or_triplets(tmp_path):
         [("p", "e1", "entailment"), ("p", "e2", "entailment"), ("p", "c", "contradiction"), ("p", "n", "neutral"),
          ("q", "e3", "entailment"), ("r", "c2", "contradiction")],
     )  # fmt: skip
-    pairs = judged_sentences(file, "entailment")
+    pairs = sentences_from_labelled_pairs(file, "entailment")
     assert list(zip(*pairs.columns, strict=True)) == [("p", "e1"), ("p", "e2"), ("q", "e3")]
-    triplets = judged_sentences(file, "entailment", "contradiction")
+    triplets = sentences_from_labelled_pairs(file, "entailment", "contradiction")
     assert list(zip(*triplets.columns, strict=True)) == [("p", "e1", "c"), ("p", "e2", "c")]
     with pytest.raises(DataError, match="no label entailmnet; did you mean entailment"):
-        judged_sentences(file, "entailmnet")
+        sentences_from_labelled_pairs(file, "entailmnet")
     config = MultiTaskConfig.from_dict(
         {"tasks": {"t": {"data": file}}, "pretrain": {"data": file, "positives": "entailment", "rows": 2}}
     )

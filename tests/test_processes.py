@@ -38,7 +38,10 @@ EMBEDDING = """
 import json, sys
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import with_recipe
-from closeknit.sentences import sentences_from
+from closeknit.data.sentences import sentences_from
+from closeknit.embeddings.fit import EmbeddingFit
+from closeknit.embeddings.model import with_recipe
+from closeknit.data import sentences_from
 
 settings, texts, second, out = json.loads(open(sys.argv[1]).read())
 rows = sentences_from(list(zip(texts, second)) if settings["method"]["name"] == "multiple_negatives" else texts)
@@ -54,7 +57,8 @@ if fit.world.main:
 TASKS = """
 import json, sys
 from closeknit.data import Examples
-from closeknit.multitask.config import MultiTaskConfig; from closeknit.multitask.fit import MultiTaskFit; from closeknit.data_parts import Parts
+from closeknit.multitask.config import MultiTaskConfig; from closeknit.multitask.fit import MultiTaskFit
+from closeknit.data.parts import Parts
 
 settings, texts, labels, out = json.loads(open(sys.argv[1]).read())
 second = texts[1:] + texts[:1]

@@ -353,7 +353,7 @@ def test_parts_of_a_data_set_can_be_taken_together(tmp_path, file):
     assert name == both.name == "both" and both.labels == list("ababababab")
     assert both.texts == [f"train{i}" for i in range(6)] + [f"test{i}" for i in range(4)]
     assert len(Source(str(tmp_path)).load(config)[1]) == 6  # the training part alone
-    with pytest.raises(DataError, match="has no part tset, only"):
+    with pytest.raises(DataError, match="has no part tset; it has"):
         Source(str(tmp_path), parts=("train", "tset")).load(config)
     with pytest.raises(DataError, match="not all of train, validation have pairs"):
         Source(str(tmp_path), parts=("train", "validation")).load(config)
@@ -371,7 +371,7 @@ def test_rare_classes_are_told_of_and_kept():
     "path", sorted((Path(__file__).parents[1] / "studies").glob("*.toml")), ids=lambda p: p.stem
 )
 def test_the_study_files_of_the_results_can_be_read(path):
-    from closeknit.catalogue import CATALOGUE
+    from closeknit.data import CATALOGUE
 
     made = runpy.run_path(str(path.parent / "fresh.py"))["SETS"]
     study = read_study(path, {}, {})

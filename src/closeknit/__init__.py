@@ -29,7 +29,7 @@ _WHERE = {
     "TextClassifier": "classification.estimator",
     "TrainConfig": "train_config",
     "TrainingError": "errors",
-    "load": "catalogue",
+    "load": "data",
     "load_encoder": "encoder",
     "read_study": "study",
     "run_study": "comparison",
@@ -64,11 +64,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from closeknit.catalogue import load
     from closeknit.classification.estimator import TextClassifier
     from closeknit.comparison import Place, run_study
     from closeknit.config import RunConfig
-    from closeknit.data import Examples
+    from closeknit.data.catalogue import load
+    from closeknit.data.examples import Examples
     from closeknit.embeddings.estimator import SentenceEncoder
     from closeknit.encoder import Encoder, load_encoder
     from closeknit.errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError

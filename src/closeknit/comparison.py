@@ -18,7 +18,7 @@ import numpy as np
 from closeknit import report
 from closeknit.board import Board
 from closeknit.checkpoint import lock_folder, no_space_explained, write_json
-from closeknit.data import Examples
+from closeknit.data.examples import Examples
 from closeknit.errors import ConfigError, TrainingError
 from closeknit.models.saved_model import versions
 from closeknit.plans import Cell, Loaded, Plan, Planner, cells_of

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .data import SUFFIXES, Columns, Examples
+from .data.examples import Examples
+from .data.tables import SUFFIXES, Columns
 from .encoder import Encoder, load_encoder
 from .errors import ConfigError, did_you_mean
 from .objectives import RECIPES, objective_options

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from closeknit import catalogue, report
+from closeknit import report
 from closeknit.classification.fit import ClassifierFit
 from closeknit.comparison import run_study
 from closeknit.config import RunConfig
-from closeknit.data import from_python
+from closeknit.data import catalogue
+from closeknit.data.examples import from_python
 from closeknit.encoder import load_encoder
 from closeknit.evaluation import outputs, softmax
 from closeknit.pages import write_report

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .bare import load_bare, set_dropout
-from .data import Examples
+from .data.examples import Examples
 from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
 from .processes import wake_gpu
 from .textcnn import TextCNN

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from .data import Examples
+from .data.examples import Examples
 from .encoder import Encoder
 from .tokens import Tokeniser, Tokens
 

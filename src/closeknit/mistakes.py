@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .data import Examples
+from .data.examples import Examples
 
 Floats = npt.NDArray[np.float32]
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from closeknit.config import RunConfig
-from closeknit.data import Examples, Fingerprint, Rows, folds, subset
+from closeknit.data.examples import Examples, Fingerprint, Rows
+from closeknit.data.splits import folds, subset
 from closeknit.encoder import identity
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.progress import say

@@ -18,13 +18,15 @@ import numpy.typing as npt
 
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import Examples, Rows
+from closeknit.data.examples import Examples, Rows
+from closeknit.data.label_numbers import label_numbers
 from closeknit.evaluation import outputs, softmax
-from closeknit.label_numbers import label_numbers
 from closeknit.metrics import classification_scores
 from closeknit.models.memory import Lane, Stock
 from closeknit.processes import this_world
 from closeknit.training import NotFinite
+
+from .data.json_lines import parse_json_lines
 
 MAP_ROWS = 500  # test texts whose vectors are kept for a map
 MISTAKES = 40  # mistakes of a run whose text is kept
@@ -230,13 +232,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The records of a file of lines; one that cannot be read is passed over."""
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(record, dict):
-            yield record
+    yield from parse_json_lines(path.read_text(encoding="utf-8"), str(path), damaged="skip")
 
 
 def read_results(path: Path) -> list[Result]:

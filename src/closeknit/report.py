@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .catalogue import pool
+from .data.catalogue import text_pool
 
 
 class Scored(Protocol):
@@ -186,7 +186,7 @@ def over_pools(
     for name, own in gains.items():
         pools: dict[str, list[float]] = {}
         for source, gain in own:
-            pools.setdefault(pool(source), []).append(gain)
+            pools.setdefault(text_pool(source), []).append(gain)
         if len(pools) >= least:
             tested.append((name, len(own), [float(np.mean(values)) for values in pools.values()]))
     plain = [corrected_t_test(values, 0.0) for _, _, values in tested]

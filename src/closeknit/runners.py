@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from closeknit.data import Examples
+from closeknit.data.examples import Examples
 from closeknit.errors import CloseknitError, ConfigError, MissingExtra, TrainingError
 from closeknit.protocol import Job, Outcome
 

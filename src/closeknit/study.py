@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from . import catalogue
 from .config import RunConfig, read_toml
-from .data import Examples, check_classes
+from .data import catalogue
+from .data.examples import Examples
+from .data.splits import check_classes
 from .errors import ConfigError, did_you_mean
 from .objectives import OBJECTIVES, objective_options
 from .search import SearchConfig, Space, check_space, grid_size, named_space
@@ -33,7 +34,7 @@ class Source:
 
     def load(self, config: RunConfig) -> tuple[str, Examples]:
         found = catalogue.load(self.source, config.data)
-        examples = found.together(self.parts) if self.parts else found.training
+        examples = found.merged(self.parts) if self.parts else found.training
         examples = dataclasses.replace(examples, name=self.name or found.name)
         chosen = list(self.labels)
         if self.labels and self.classes:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .data import Examples
+from .data.examples import Examples
 from .errors import ConfigError, ModelError
 
 

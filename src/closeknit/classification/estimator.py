@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
-from closeknit.data import from_python
+from closeknit.data.examples import from_python
+from closeknit.data.python_inputs import labelled_examples
 from closeknit.errors import ConfigError, DataError
 from closeknit.evaluation import Floats, softmax
 from closeknit.models.estimator_settings import (
@@ -24,7 +25,6 @@ from closeknit.models.estimator_settings import (
     settings_argument,
 )
 from closeknit.progress import follow
-from closeknit.python_inputs import labelled_examples
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}

@@ -17,16 +17,19 @@ from torch import Tensor, nn
 from closeknit import random_streams
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
-from closeknit.data import Examples, check_classes, split, telling_names
+from closeknit.data.class_names import descriptive_class_names
+from closeknit.data.examples import Examples
+from closeknit.data.label_numbers import label_numbers
+from closeknit.data.splits import check_classes, split
 from closeknit.errors import ConfigError
 from closeknit.evaluation import outputs
 from closeknit.heads import NearestCentroid, NearestRows, build_heads
-from closeknit.label_numbers import label_numbers
 from closeknit.looping import Loop
 from closeknit.metrics import classification_scores, confusion
 from closeknit.models.fit import Fit, Stage
 from closeknit.models.memory import Lane, Stock
-from closeknit.objectives import Joint, build_objective
+from closeknit.objectives import build_objective
+from closeknit.objectives.joint import Joint
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, rows_that_meet
@@ -92,10 +95,10 @@ class ClassifierFit(Fit[Model]):
         if not times or examples.pairs is not None:
             return examples
         present = set(examples.classes)
-        self.names = [name for name in telling_names(names) if name in present]
+        self.names = [name for name in descriptive_class_names(names) if name in present]
         if lane is not None:
             lane.add_names(self.names * times)
-        return examples.with_names(self.names * times)
+        return examples.with_class_names(self.names * times)
 
     def _training(self, lane: Lane | None) -> Training:
         if lane is not None:

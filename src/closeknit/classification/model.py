@@ -19,12 +19,12 @@ from closeknit.checkpoint import (
     write_tensors,
 )
 from closeknit.config import RunConfig
-from closeknit.data import Examples
+from closeknit.data.examples import Examples
+from closeknit.data.label_numbers import label_numbers
 from closeknit.encoder import Encoder
 from closeknit.errors import DataError, MissingExtra
 from closeknit.evaluation import Floats, outputs
 from closeknit.heads import NearestCentroid, NearestRows, build_heads
-from closeknit.label_numbers import label_numbers
 from closeknit.metrics import classification_scores
 from closeknit.models.card import model_card
 from closeknit.models.export import write_encoder

@@ -6,12 +6,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from closeknit import catalogue
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
-from closeknit.data import DataSet, Examples, Fingerprint, split, spoken
-from closeknit.data_parts import Parts
+from closeknit.data import catalogue
+from closeknit.data.class_names import class_name_as_words
+from closeknit.data.examples import DataSet, Examples, Fingerprint
+from closeknit.data.parts import Parts
+from closeknit.data.splits import split
 from closeknit.models.run import RunFolder
 from closeknit.processes import leave
 from closeknit.progress import say
@@ -65,7 +67,7 @@ def train_in_folder(
 
 
 def _announce_class_names(fit: ClassifierFit) -> None:
-    shown = ", ".join(spoken(name) for name in fit.names[:3])
+    shown = ", ".join(class_name_as_words(name) for name in fit.names[:3])
     more = ", …" if len(fit.names) > 3 else ""
     times = fit.config.train.class_names
     say(f"class names are learnt as texts too: {shown}{more} (train.class_names={times})")

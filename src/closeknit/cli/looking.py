@@ -31,12 +31,12 @@ def data(
     set_: DataSetOption = None,
 ) -> None:
     """List the data sets of the catalogue, or describe one."""
-    from closeknit.catalogue import CATALOGUE, load, where
+    from closeknit.data.catalogue import CATALOGUE, describe_source, load
 
     if name is None:
         width = max(len(known) for known in CATALOGUE)
         for known, entry in CATALOGUE.items():
-            print(f"{known:<{width}}  {entry.about}  [{where(known)}]")
+            print(f"{known:<{width}}  {entry.about}  [{describe_source(known)}]")
         return
     scored = name in CATALOGUE and CATALOGUE[name].scored
     found = load(name, chosen_columns(None, set_), target="score" if scored else "label")

@@ -13,7 +13,8 @@ import typer
 from closeknit.errors import ConfigError, Stopped
 
 if TYPE_CHECKING:
-    from closeknit.data import Columns
+    from closeknit.data.tables import Columns
+
 
 app = typer.Typer(
     name="closeknit",
@@ -69,7 +70,7 @@ def chosen_columns(known: Columns | None, changes: list[str] | None) -> Columns:
     import dataclasses
 
     from closeknit.config import read_config
-    from closeknit.data import Columns
+    from closeknit.data.tables import Columns
 
     given = [change.partition("=")[0].strip() for change in changes or []]
     for setting in given:

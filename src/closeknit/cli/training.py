@@ -157,10 +157,10 @@ def embeddings(
     The folder opens in sentence-transformers with the same vectors.
     """
     from closeknit.config import read_tables, read_toml
-    from closeknit.embedding_scores import read_scored_pairs
+    from closeknit.data.scored_pairs import read_scored_pairs
+    from closeknit.data.sentences import read_sentences
     from closeknit.embeddings.model import with_recipe
     from closeknit.embeddings.run import embed_in_folder
-    from closeknit.sentences import read_sentences
 
     columns = {
         role: name

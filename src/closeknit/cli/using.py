@@ -26,8 +26,10 @@ from closeknit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from closeknit.classification.model import Model
-    from closeknit.data import Columns, Examples
+    from closeknit.data.examples import Examples
+    from closeknit.data.tables import Columns
     from closeknit.encoder import Encoder
+
 
 LITTLE = 5e9  # letters times weights: what a thread does in some ten milliseconds
 
@@ -51,7 +53,7 @@ def evaluate(
     json: JsonOption = False,
 ) -> None:
     """Score a trained model: a classifier on labelled texts; one of several tasks on each, with the average."""
-    from closeknit import catalogue
+    from closeknit.data import catalogue
 
     if _kind(model) == "multi_task":
         _evaluate_tasks(model, data, part, task, set_, json)
@@ -222,8 +224,9 @@ def evaluate_embeddings(
     json: JsonOption = False,
 ) -> None:
     """Score embeddings side by side: similarity, words, geometry, k-NN, a linear probe, retrieval."""
-    from closeknit.embedding_scores import table
-    from closeknit.embedding_suite import evaluate_models
+    from closeknit.embeddings.leaderboard import evaluate_models
+
+    from ..embeddings.scores import scores_table
 
     scores = evaluate_models(
         models,
@@ -238,7 +241,7 @@ def evaluate_embeddings(
 
         print_json({name: [dataclasses.asdict(score) for score in own] for name, own in scores.items()})
         return
-    print(table(scores))
+    print(scores_table(scores))
     if plot:
         print(f"\nplot: {plot}")
 
@@ -351,7 +354,8 @@ def _evaluate_tasks(
 def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examples:
     import dataclasses
 
-    from closeknit.data import Columns, from_python, lines_of, read_file
+    from closeknit.data.examples import from_python
+    from closeknit.data.tables import Columns, read_file, split_lines
 
     if known is not None:  # every row is answered, unless it is said here that some may be left out
         known = dataclasses.replace(known, empty="error")
@@ -360,7 +364,7 @@ def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examp
         if sys.stdin.isatty():
             print("reading texts from the keyboard, a line each; end with Ctrl-D", file=sys.stderr)
         stream = getattr(sys.stdin, "buffer", None)
-        lines = lines_of(stream.read() if stream else sys.stdin.read().encode(), "standard input")
+        lines = split_lines(stream.read() if stream else sys.stdin.read().encode(), "standard input")
         if not lines:
             raise DataError("standard input is empty: there is no text")
         return from_python(lines, name="standard input", empty=columns.empty)

@@ -9,8 +9,10 @@ from typing import Any
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from closeknit.data import single_texts
-from closeknit.embedding_scores import ScoredPairs, pairs_from
+from closeknit.data.examples import single_texts
+from closeknit.data.python_inputs import as_list, label_values
+from closeknit.data.scored_pairs import ScoredPairs, scored_pairs_from
+from closeknit.data.sentences import sentences_from
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import EmbeddingConfig, SentenceModel, with_recipe
 from closeknit.evaluation import Floats
@@ -21,8 +23,6 @@ from closeknit.models.estimator_settings import (
     unnamed_settings,
 )
 from closeknit.progress import follow
-from closeknit.python_inputs import as_list, label_values
-from closeknit.sentences import sentences_from
 
 
 class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -69,7 +69,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         name = "the training data"
         sentences = sentences_from(as_list(X), None if y is None else label_values(y, name), name=name)
         if validation is not None and not isinstance(validation, ScoredPairs):
-            validation = pairs_from(validation, name="the validation part")
+            validation = scored_pairs_from(validation, name="the validation part")
         fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=validation)
         for _ in follow(fit, fit.config.method.name, show=self.verbose):
             pass

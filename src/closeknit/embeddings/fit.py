@@ -12,22 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from closeknit import random_streams
-from closeknit.data import Examples
-from closeknit.embedding_scores import ScoredPairs, geometry_scores, sts_scores
+from closeknit.data.examples import Examples
+from closeknit.data.scored_pairs import ScoredPairs
+from closeknit.data.sentences import Sentences
 from closeknit.embeddings.model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
+from closeknit.embeddings.scores import geometry_scores, sts_scores
 from closeknit.encoder import load_language_head
 from closeknit.errors import ConfigError, DataError
 from closeknit.heads import LanguageHead
 from closeknit.looping import Loop
 from closeknit.models.fit import Fit, Stage
-from closeknit.objectives import InfoNCE, MultipleNegatives, NTXent
+from closeknit.objectives.contrastive import InfoNCE, MultipleNegatives, NTXent
 from closeknit.objectives.folded import Folded
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.softmax import CrossEntropy
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, length_grouped
-from closeknit.sentences import Sentences
 from closeknit.tasks import Batch, Shelved, Task, dealt
 from closeknit.tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
 from closeknit.training import train

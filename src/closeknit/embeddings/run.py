@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from closeknit.data import Examples, Fingerprint
-from closeknit.embedding_scores import ScoredPairs
+from closeknit.data.examples import Examples, Fingerprint
+from closeknit.data.scored_pairs import ScoredPairs
+from closeknit.data.sentences import Sentences
 from closeknit.embeddings.fit import EmbeddingFit, check_data
 from closeknit.embeddings.model import EmbeddingConfig, SentenceModel, is_sentence_encoder
-from closeknit.mining import mine_negatives
+from closeknit.embeddings.negatives import mine_negatives
 from closeknit.models.run import RunFolder
 from closeknit.processes import leave
 from closeknit.progress import say
-from closeknit.sentences import Sentences
 
 
 def embed_in_folder(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from closeknit import random_streams
 from closeknit.config import EncoderConfig
-from closeknit.data import Examples, Rows
+from closeknit.data.examples import Examples, Rows
 from closeknit.encoder import Encoder
 from closeknit.processes import World, seeded
 from closeknit.tokens import RememberingTokeniser, Shelf, Tokeniser
@@ -30,7 +30,7 @@ class Stock:
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
-        self.texts = examples.with_names(examples.classes) if examples.pairs is None else examples
+        self.texts = examples.with_class_names(examples.classes) if examples.pairs is None else examples
         self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
         self._tokenisers: dict[tuple[str | None, int], RememberingTokeniser] = {}
         self._on_device: dict[Any, tuple[Shelf, Tensor]] = {}  # all are kept: captured updates read them

@@ -1,6 +1,6 @@
 """One encoder, several tasks: classification of texts, and classification and scoring of pairs."""
 
-from closeknit.data_parts import Parts
+from closeknit.data.parts import Parts
 from closeknit.multitask.config import (
     MultiTaskConfig,
     SharedConfig,

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from closeknit.config import EncoderConfig, ObjectiveConfig, build_table, read_tables, read_toml
-from closeknit.data import Columns, holds_data
+from closeknit.data.tables import Columns, holds_data
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.multitask.heads import HEADS
 from closeknit.schedules import ScheduleConfig

@@ -12,19 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from closeknit import catalogue
-from closeknit.data import (
-    DataSet,
-    Examples,
-    Fingerprint,
-    Rows,
-    check_classes,
-    joined,
-    read_file,
-    split,
-    subset,
-)
-from closeknit.data_parts import Parts
+from closeknit.data import catalogue
+from closeknit.data.examples import DataSet, Examples, Fingerprint, Rows, concatenate
+from closeknit.data.parts import Parts
+from closeknit.data.splits import check_classes, split, subset
+from closeknit.data.tables import read_file
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 
@@ -161,7 +153,7 @@ def _joined(files: Any, task: TaskConfig) -> Examples:
     if not listed:
         raise ConfigError("data names a part without files")
     read = [(file, read_file(_found(file), task.columns, target=task.target)) for file in listed]
-    return joined(read, " + ".join(listed))
+    return concatenate(read, " + ".join(listed))
 
 
 def _found(file: str) -> Path:

@@ -11,8 +11,9 @@ import numpy as np
 from torch import nn
 
 from closeknit import random_streams
-from closeknit.data import Examples
-from closeknit.data_parts import Parts
+from closeknit.data.examples import Examples
+from closeknit.data.parts import Parts
+from closeknit.data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import EmbeddingConfig, with_recipe
 from closeknit.encoder import Encoder
@@ -24,15 +25,14 @@ from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import row_keys
 from closeknit.multitask.heads import PairHead
 from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
-from closeknit.objectives import Joint, build_objective
-from closeknit.objectives.joint import Term
+from closeknit.objectives import build_objective
+from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.similarity import MeanSquared
 from closeknit.objectives.softmax import CrossEntropy
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import batches_per_epoch, rows_that_meet
 from closeknit.schedules import build_schedule
-from closeknit.sentences import Sentences, judged_sentences, read_sentences
 from closeknit.surgery import pcgrad
 from closeknit.tasks import Shelved, Task, labels_of
 from closeknit.tokens import Tokeniser, Tokens
@@ -313,7 +313,7 @@ def pretraining_sentences(
     if not settings.data:
         return None
     if settings.positives:
-        found = judged_sentences(settings.data, settings.positives, settings.negatives)
+        found = sentences_from_labelled_pairs(settings.data, settings.positives, settings.negatives)
     else:
         found = read_sentences(settings.data)
     return drawn_sentences(found, config, data, tell=tell)

@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from closeknit.checkpoint import read_tensors, write_tensors
-from closeknit.data import Examples
-from closeknit.data_parts import Parts
+from closeknit.data.examples import Examples
+from closeknit.data.label_numbers import label_numbers
+from closeknit.data.parts import Parts
 from closeknit.encoder import Encoder
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.evaluation import Floats, outputs, softmax
-from closeknit.label_numbers import label_numbers
 from closeknit.metrics import classification_scores, pearson, spearman
 from closeknit.mistakes import (
     Mistake,

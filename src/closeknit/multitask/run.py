@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from closeknit.data import Examples, Fingerprint
-from closeknit.data_parts import Parts
+from closeknit.data.examples import Examples, Fingerprint
+from closeknit.data.parts import Parts
+from closeknit.data.sentences import Sentences
 from closeknit.models.folder import (
     ALONE,
     remove_model,
@@ -21,7 +22,6 @@ from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
 from closeknit.multitask.model import MultiTaskModel
 from closeknit.processes import leave
 from closeknit.progress import say
-from closeknit.sentences import Sentences
 
 
 def multitask_in_folder(

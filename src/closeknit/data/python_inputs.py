@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from closeknit.data import Examples, from_python, holds_no_rows, is_missing
+from closeknit.data.examples import Examples, from_python
+from closeknit.data.validation import holds_no_rows, is_missing
 from closeknit.errors import DataError
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from closeknit.data import Examples
+from closeknit.data.examples import Examples
 from closeknit.errors import DataError, did_you_mean
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from closeknit.data import Examples
+from closeknit.data.examples import Examples
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,38 @@
+"""Data for training and evaluation: examples, the readers of files, splits and the catalogue."""
+
+from __future__ import annotations
+
+from .catalogue import CATALOGUE, load
+from .examples import DataSet, Examples, from_python
+from .scored_pairs import (
+    ScoredPairs,
+    load_scored_pairs,
+    read_scored_pairs,
+    scored_pairs_from,
+)
+from .sentences import Sentences, read_sentences, sentences_from
+from .splits import few_shot, folds, split, subset
+from .tables import Columns, read_file, read_folder, read_table
+
+__all__ = [
+    "CATALOGUE",
+    "Columns",
+    "DataSet",
+    "Examples",
+    "ScoredPairs",
+    "Sentences",
+    "few_shot",
+    "folds",
+    "from_python",
+    "load",
+    "load_scored_pairs",
+    "read_file",
+    "read_folder",
+    "read_scored_pairs",
+    "read_sentences",
+    "read_table",
+    "scored_pairs_from",
+    "sentences_from",
+    "split",
+    "subset",
+]
