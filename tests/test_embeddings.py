@@ -307,7 +307,7 @@ def test_the_dense_layer_is_used_as_simcse_uses_it(tiny, method, pooling, column
         tiny, columns, method={"name": method}, encoder={"pooling": pooling}, train={"epochs": 1}
     )
     fit = EmbeddingFit(sentences_from(rows), settings)
-    assert fit.use == use
+    assert fit.head_use == use
     for _ in fit:
         pass
     assert (fit.model.dense is not None) == (use == "keep")
