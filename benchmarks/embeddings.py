@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from closeknit.embedding import EmbeddingFit
+from closeknit.embedding_config import with_recipe
 from closeknit.embedding_scores import Score, evaluate_suite, read_scored_pairs
 from closeknit.model import versions
-from closeknit.sentence_model import SentenceModel, load_sentence_model, with_recipe
+from closeknit.sentence_model import SentenceModel, load_sentence_model
 from closeknit.sentences import Sentences, read_sentences
 
 COLUMNS = ("sts12", "sts13", "sts14", "sts15", "stsb", "simlex999", "men")

@@ -24,8 +24,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
 from closeknit import catalogue
-from closeknit.config import EncoderConfig, RunConfig
+from closeknit.config import RunConfig
 from closeknit.data import Examples, subset
+from closeknit.encoder_config import EncoderConfig
 from closeknit.evaluation import Floats, encode_texts
 from closeknit.fitting import fit_model
 from closeknit.metrics import unit_rows

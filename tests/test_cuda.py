@@ -12,11 +12,11 @@ import torch
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.embedding import EmbeddingFit
+from closeknit.embedding_config import with_recipe
 from closeknit.errors import TrainingError
 from closeknit.fitting import Fit
 from closeknit.protocol import Job
 from closeknit.runners import Here
-from closeknit.sentence_model import with_recipe
 from closeknit.sentences import sentences_from
 from conftest import losses_of as run
 

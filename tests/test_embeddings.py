@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.embedding import EmbeddingFit, check_data, fit_embedding, masked_batches
+from closeknit.embedding_config import EmbeddingConfig, MethodConfig, with_recipe
 from closeknit.embedding_scores import ScoredPairs, evaluate_suite, sts_scores
 from closeknit.encoder import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
@@ -17,13 +18,7 @@ from closeknit.mining import mine_negatives
 from closeknit.objectives import InfoNCE
 from closeknit.objectives.folded import Folded
 from closeknit.samplers import length_grouped
-from closeknit.sentence_model import (
-    EmbeddingConfig,
-    MethodConfig,
-    SentenceModel,
-    load_sentence_model,
-    with_recipe,
-)
+from closeknit.sentence_model import SentenceModel, load_sentence_model
 from closeknit.sentences import read_sentences, sentences_from
 from closeknit.views import SHORTEST, drophead, head_factors, mask_span, without_dropout
 from conftest import TINY
@@ -475,7 +470,7 @@ def test_what_is_masked_is_what_must_be_told(tiny):
         (PAIRS, {"method": {"noise": "none"}}, "pairs differ by themselves"),
         (["one", "one"], {}, "nothing to tell apart"),
         (TEXTS, {"method": {"name": "simsce"}}, "did you mean simcse"),
-        (TEXTS, {"method": {"tempreature": 1.0}}, "did you mean temperature"),
+        (TEXTS, {"method": {"tempreature": 1.0}}, "did you mean method.temperature"),
         (TEXTS, {"method": {"temperature": -1.0}}, "above 0"),
         (TEXTS, {"train": {"patience": 2}}, "needs scored pairs"),
         (TEXTS, {"encoder": {"name": "textcnn"}}, "textcnn has no weights"),

@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
-    ["errors", "geometry", "metrics", "kernels", "charts", "model_files"],
+    ["errors", "settings", "geometry", "metrics", "kernels", "charts", "model_files"],
     ["centers", "search", "analysis", "halves", "stepping", "train_config"],
     ["blocks"],
     ["plain"],
@@ -28,15 +28,16 @@ LAYERS = [
         "embedding_scores",
     ],
     ["encoder", "bare", "checkpoint", "tasks", "schedules", "surgery"],
-    ["heads", "views", "lean", "graphs", "rates"],
+    ["heads", "views", "lean", "graphs", "rates", "encoder_config", "objective_config"],
     ["evaluation", "training", "card"],
-    ["config", "progress"],
+    ["config", "embedding_config", "progress"],
     ["model", "looping"],
     ["sentence_model"],
     ["fitting", "embedding", "embedding_suite"],
     ["multitask"],
     ["protocol", "runs", "estimators"],
     ["runners", "study"],
+    ["study_file"],
     ["plans"],
     ["comparison"],
     ["demo"],
@@ -78,7 +79,7 @@ def test_nothing_imports_from_above(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages"]
+    "name", ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages", "settings", "train_config"]
 )
 def test_what_need_not_know_torch_does_not_import_it(name):
     import subprocess

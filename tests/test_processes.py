@@ -37,7 +37,7 @@ if fit.world.main:
 EMBEDDING = """
 import json, sys
 from closeknit.embedding import EmbeddingFit
-from closeknit.sentence_model import with_recipe
+from closeknit.embedding_config import with_recipe
 from closeknit.sentences import sentences_from
 
 settings, texts, second, out = json.loads(open(sys.argv[1]).read())

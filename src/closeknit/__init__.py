@@ -31,7 +31,7 @@ _WHERE = {
     "TrainingError": "errors",
     "load": "catalogue",
     "load_encoder": "encoder",
-    "read_study": "study",
+    "read_study": "study_file",
     "run_study": "comparison",
     "train": "training",
 }
@@ -73,7 +73,8 @@ if TYPE_CHECKING:
     from .estimators import SentenceEncoder, TextClassifier
     from .multitask import MultiTask, MultiTaskConfig
     from .objectives import OBJECTIVES
-    from .study import Source, Study, read_study
+    from .study import Source, Study
+    from .study_file import read_study
     from .tasks import Step, Task
     from .train_config import TrainConfig
     from .training import train

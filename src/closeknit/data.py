@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import DataError, MissingExtra, did_you_mean
+from .settings import SettingsTable, setting
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.int64]
@@ -115,20 +116,30 @@ def joined(parts: Sequence[tuple[str, Examples]], name: str) -> Examples:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Which columns to read; None means: the usual name, where the file has it."""
+class Columns(SettingsTable, table="data"):
+    """Which columns to read; None is the usual name, where the file has such a column."""
 
-    text: str | None = None
-    text2: str | None = None  # "": none, though the file has it
-    label: str | None = None
-    empty: str = (
-        "error"  # what to do with rows whose text is blank or whose score is missing: "error" or "drop"
+    text: str | None = setting(
+        None, default_text="the usual", help="Column that holds the text."
     )
-    score: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.empty not in ("error", "drop"):
-            raise DataError(f'data.empty is "{self.empty}"; it must be "error" or "drop"')
+    text2: str | None = setting(
+        None,
+        default_text="the usual",
+        help="Column that holds the second text of a pair. An empty text reads none, though the file "
+        "has a column `text2`.",
+    )
+    label: str | None = setting(
+        None, default_text="the usual", help="Column that holds the class."
+    )
+    empty: str = setting(
+        "error",
+        choices=("error", "drop"),
+        help="What happens to rows with a blank text or without a score: `error` refuses them, "
+        "`drop` leaves them out.",
+    )
+    score: str | None = setting(
+        None, default_text="the usual", help="Column that holds the score of a pair."
+    )
 
 
 # ---------------------------------------------------------------- from Python

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .data import Examples
+from .embedding_config import EmbeddingConfig, MethodConfig
 from .embedding_scores import ScoredPairs, geometry_scores, sts_scores
 from .encoder import load_language_head
 from .errors import ConfigError, DataError
@@ -25,7 +26,7 @@ from .objectives.softmax import CrossEntropy
 from .processes import World, seeded, this_world
 from .progress import say
 from .samplers import Plan, batches_per_epoch, length_grouped
-from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
+from .sentence_model import Dense, SentenceModel
 from .sentences import Sentences
 from .tasks import Batch, Shelved, Step, Task, dealt
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked

@@ -14,13 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from .config import RunConfig
 from .data import Examples, from_python, holds_no_rows, is_missing, single_texts
 from .embedding import EmbeddingFit
+from .embedding_config import EmbeddingConfig, with_recipe
 from .embedding_scores import ScoredPairs, pairs_from
 from .errors import ConfigError, DataError
 from .evaluation import Floats, softmax
 from .fitting import Fit
 from .model import Model
 from .progress import follow
-from .sentence_model import EmbeddingConfig, SentenceModel, with_recipe
+from .sentence_model import SentenceModel
 from .sentences import sentences_from
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]

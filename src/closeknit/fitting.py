@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .config import EncoderConfig, RunConfig
+from .config import RunConfig
 from .data import Examples, Rows, check_classes, split, telling_names
 from .encoder import Encoder
+from .encoder_config import EncoderConfig
 from .errors import ConfigError
 from .evaluation import outputs
 from .heads import NearestCentroid, NearestRows, build_heads

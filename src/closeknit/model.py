@@ -25,7 +25,7 @@ from . import __version__, checkpoint
 from .bare import load_bare
 from .card import model_card
 from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
-from .config import RunConfig, to_toml
+from .config import RunConfig
 from .data import Examples
 from .encoder import Encoder, load_pretrained, merged_trunk
 from .errors import ConfigError, DataError, MissingExtra, ModelError, did_you_mean
@@ -47,6 +47,7 @@ from .model_files import (
 )
 from .objectives import build_objective
 from .plots import distance_map
+from .settings import to_toml
 from .textcnn import TextCNN
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
 

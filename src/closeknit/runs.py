@@ -13,9 +13,10 @@ from typing import Any, TypeVar
 
 from . import catalogue, checkpoint
 from .checkpoint import lock_folder, no_space_explained, read_json, write_json
-from .config import RunConfig, differences
+from .config import RunConfig
 from .data import DataSet, Examples, Fingerprint, split, spoken
 from .embedding import EmbeddingFit, check_data
+from .embedding_config import EmbeddingConfig
 from .embedding_scores import ScoredPairs
 from .errors import ConfigError, ModelError, Stopped
 from .fitting import Fit
@@ -27,8 +28,9 @@ from .multitask.data import fingerprint
 from .multitask.fit import pretraining_sentences
 from .processes import World, leave, this_world, wait_for_all
 from .progress import follow, say
-from .sentence_model import EmbeddingConfig, SentenceModel, is_sentence_encoder
+from .sentence_model import SentenceModel, is_sentence_encoder
 from .sentences import Sentences
+from .settings import Configuration, differences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -354,8 +356,15 @@ def _check_resumable(out: Path, identity: Mapping[str, Any], *, tell: Callable[[
     _refuse_changes(before, identity)
 
 
+_CONFIGURATIONS: dict[str, type[Configuration]] = {
+    "text_classifier": RunConfig,
+    "sentence_encoder": EmbeddingConfig,
+    "multi_task": MultiTaskConfig,
+}
+
+
 def _refuse_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    changes = differences(before["run"], now["run"])
+    changes = differences(_CONFIGURATIONS[now["kind"]], before["run"], now["run"])
     if changes:
         raise ConfigError(
             f"--resume with another configuration: {'; '.join(changes)}. Use the same, or --overwrite"

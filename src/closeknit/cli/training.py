@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
 from typing import Annotated
 
@@ -71,8 +70,7 @@ def train(
         "train.lr": lr,
         "train.seed": seed,
     }
-    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    run = read_config(config, [*changes, *(set_ or [])])
+    run = read_config(config, set_ or [], options=named)
     folder = out or Path("runs") / f"{Path(data).resolve().name.partition('.')[0]}-{run.objective.name}"
     with stoppable("stopped before the first step"):
         metrics = train_in_folder(data, run, folder, resume=resume, overwrite=overwrite)
@@ -156,11 +154,11 @@ def embeddings(
 
     The folder opens in sentence-transformers with the same vectors.
     """
-    from ..config import read_tables, read_toml
+    from ..embedding_config import with_recipe
     from ..embedding_scores import read_scored_pairs
     from ..runs import embed_in_folder
-    from ..sentence_model import with_recipe
     from ..sentences import read_sentences
+    from ..settings import changed_tables, given, parse_changes, read_toml
 
     columns = {
         role: name
@@ -180,8 +178,7 @@ def embeddings(
         "train.lr": lr,
         "train.seed": seed,
     }
-    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    tables = read_tables(read_toml(config) if config else {}, [*changes, *(set_ or [])])
+    tables = changed_tables(read_toml(config) if config else {}, [*given(named), *parse_changes(set_ or [])])
     if len(found.columns) == 2 and isinstance(tables.setdefault("method", {}), dict):
         tables["method"].setdefault("name", "multiple_negatives")
     run = with_recipe(tables, len(found.columns) + (mine and paired))
@@ -265,13 +262,12 @@ def multitask(
         "train.head_lr": None if lr is None else 10 * lr,
         "train.seed": seed,
     }
-    for given in data or []:
-        task, equals, source = given.partition("=")
+    for pair in data or []:
+        task, equals, source = pair.partition("=")
         if not equals or not source:
-            raise ConfigError(f"--data is {given}; write it as TASK=SOURCE, like sts=pairs.csv")
+            raise ConfigError(f"--data is {pair}; write it as TASK=SOURCE, like sts=pairs.csv")
         named[f"tasks.{task}.data"] = source
-    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    config = read_multitask(study, [*changes, *(set_ or [])])
+    config = read_multitask(study, set_ or [], options=named)
     if scale != 1.0:
         config = config.scaled(scale)
     folder = out or Path("runs") / Path(study).stem

@@ -13,6 +13,7 @@ from torch import nn
 
 from ..data import Examples
 from ..embedding import EmbeddingFit
+from ..embedding_config import EmbeddingConfig, with_recipe
 from ..encoder import Encoder
 from ..errors import ConfigError, DataError
 from ..heads import Projection, Weighting
@@ -25,7 +26,6 @@ from ..processes import World, seeded, this_world
 from ..progress import say
 from ..samplers import batches_per_epoch, rows_that_meet
 from ..schedules import build_schedule
-from ..sentence_model import EmbeddingConfig, with_recipe
 from ..sentences import Sentences, judged_sentences, read_sentences
 from ..surgery import pcgrad
 from ..tasks import Shelved, Step, Task, labels_of
