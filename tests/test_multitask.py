@@ -665,7 +665,7 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["tasks.sts.weight=big"], "tasks.sts.weight is \"big\"; it must be a number"),
         (["tasks.sts.weight=0"], "tasks.sts.weight is 0"),
         (["tasks.sts.weight=inf"], "tasks.sts.weight is inf; it must be a finite number above 0"),
-        (["tasks.sts.head=pared"], "tasks.sts: head is pared for pair_score; did you mean paired"),
+        (["tasks.sts.head=pared"], "tasks.sts.head is pared; did you mean paired"),
         (["tasks.sst.head=paired"], "tasks.sst: head is paired for classify; known: linear"),
         (["tasks.sts.metric=accuracy"], "metric is accuracy for pair_score; known: pearson, spearman"),
         (["tasks.sts.empty=drp"], "tasks.sts.empty is drp; did you mean drop"),

@@ -211,46 +211,47 @@ def study_schema() -> dict[str, Any]:
     """The JSON schema of a study file, for editors."""
     study = table_schema(StudyTable)
     study["properties"]["data"]["items"] = {"anyOf": [{"type": "string"}, table_schema(Source)]}
-    value = {"type": ["string", "number", "boolean", "array"]}
-    ends = {"low": {"type": "number"}, "high": {"type": "number"}, "log": {"type": "boolean"}}
-    a_range = {
-        "type": "object",
-        "properties": ends,
-        "required": ["low", "high"],
-        "additionalProperties": False,
-    }
-    values = {"anyOf": [{"type": "array", "items": value}, a_range]}
     search = table_schema(SearchConfig)
-    search["properties"]["spaces"] = {
-        "type": "object",
-        "additionalProperties": {"type": "object", "additionalProperties": values},
-    }
+    spaces = {"type": "object", "additionalProperties": _space_schema()}
+    search["properties"]["spaces"] = {"type": "object", "additionalProperties": spaces}
     tables = {
         "study": study,
         "objectives": _variants_schema(),
         "search": search,
         "data": table_schema(DataConfig),
+        "encoder": {"$ref": "#/definitions/encoder"},
+        "train": {"$ref": "#/definitions/train"},
+    }
+    definitions = {
         "encoder": table_schema(EncoderConfig),
         "train": table_schema(TrainConfig),
+        **{f"objective-{name}": _variant_schema(name) for name in OBJECTIVES},
     }
-    return file_schema("A study of Closeknit: what is compared on what", tables)
+    schema = file_schema("A study of closeknit compare", tables)
+    return {**schema, "definitions": definitions}
+
+
+def _space_schema() -> dict[str, Any]:
+    """What is searched for one setting: a list of values, or a range."""
+    ends = {"low": {"type": "number"}, "high": {"type": "number"}, "log": {"type": "boolean"}}
+    numbers = {"type": "object", "properties": ends, "required": ["low", "high"]}
+    return {"anyOf": [{"type": "array"}, {**numbers, "additionalProperties": False}]}
 
 
 def _variants_schema() -> dict[str, Any]:
-    """[objectives.NAME]: the options of an objective, with settings of [train] and [encoder] for it."""
-    named = [_variant_schema(name, needs_name=True) for name in OBJECTIVES]
+    """[objectives.NAME]: options of the objective NAME, or of the objective that `name` says."""
+    references = {name: {"$ref": f"#/definitions/objective-{name}"} for name in OBJECTIVES}
+    named = [{"allOf": [one, {"required": ["name"]}]} for one in references.values()]
     return {
         "type": "object",
-        "properties": {
-            name: {"anyOf": [_variant_schema(name, needs_name=False), *named]}
-            for name in OBJECTIVES
-        },
+        "properties": {name: {"anyOf": [one, *named]} for name, one in references.items()},
         "additionalProperties": {"anyOf": named},
     }
 
 
-def _variant_schema(name: str, *, needs_name: bool) -> dict[str, Any]:
-    schema = objective_schema(name, needs_name=needs_name)
-    schema["properties"]["train"] = table_schema(TrainConfig)
-    schema["properties"]["encoder"] = table_schema(EncoderConfig)
+def _variant_schema(name: str) -> dict[str, Any]:
+    """The options of an objective in a study, with settings of [train] and [encoder] for it alone."""
+    schema = objective_schema(name, needs_name=False)
+    schema["properties"]["train"] = {"$ref": "#/definitions/train"}
+    schema["properties"]["encoder"] = {"$ref": "#/definitions/encoder"}
     return schema

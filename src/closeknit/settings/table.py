@@ -14,7 +14,11 @@ from .checks import UNSET, Rule, check_value
 
 
 def setting(
-    default: Any = dataclasses.MISSING, *, default_factory: Any = dataclasses.MISSING, help: str, **rule: Any
+    default: Any = dataclasses.MISSING,
+    *,
+    default_factory: Any = dataclasses.MISSING,
+    help: str,
+    **rule: Any,
 ) -> Any:
     """A dataclass field that declares one setting. `rule` takes the fields of `Rule`.
 
