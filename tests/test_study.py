@@ -130,7 +130,10 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
         (("folds = 3", "folds = 1"), "at least 2"),
         (("folds = 3", 'folds = "3"'), "must be a whole number"),
         (("folds = 3", "hard_sets = 3"), "hard_sets is 3; it must be a table"),
-        (("folds = 3", "hard_sets = { trec = 3 }"), r'hard_sets\.trec is 3; it must be a list of lists of texts, like \[\["refund"'),
+        (
+            ("folds = 3", "hard_sets = { trec = 3 }"),
+            r'hard_sets\.trec is 3; it must be a list of lists of texts, like \[\["refund"',
+        ),
         (("folds = 3", 'hard_sets = { trec = ["0", "1"] }'), "it must be a list of lists of texts"),
         (("folds = 3", "hard_sets = { trec = [[0, 1]] }"), "it must be a list of lists of texts"),
         (("folds = 3", "selection = 3"), "selection is 3; it must be a text"),

@@ -47,10 +47,13 @@ class SearchConfig(SettingsTable, table="search"):
     depend on their number.
     """
 
-    method: str = setting("tpe", choices=METHODS, help="How settings are searched for: by tree-structured Parzen estimators (`tpe`, extra "
+    method: str = setting(
+        "tpe",
+        choices=METHODS,
+        help="How settings are searched for: by tree-structured Parzen estimators (`tpe`, extra "
         "`search`), at random (`random`), at random with the worse ones given up in stages "
         "(`halving`), or all of them (`grid`).",
-   )
+    )
     trials: int = setting(
         20, at_least=1, help="Settings that are tried; `grid` tries the whole space instead."
     )

@@ -44,7 +44,7 @@ def check_value(name: str, value: Any, expected: Any, rule: Rule) -> None:
     elif rule.choices and value is not None and value not in rule.choices:
         near = did_you_mean(str(value), [choice for choice in rule.choices if choice])
         raise ConfigError(f"{name} is {value}{near}")
-    elif fits(value, int | float) and not in_range(value, rule):
+    elif is_number(value) and not in_range(value, rule):
         raise ConfigError(
             f"{name} is {value}; it must {range_in_words(rule, isinstance(value, float))}"
         )
@@ -55,16 +55,16 @@ def check_type(name: str, value: Any, expected: Any, example: str = "") -> None:
     if fits(value, expected):
         return
     wanted = in_words(expected) + (f", like {example}" if example else "")
-    if fits("", expected) and fits(value, int | float):
+    if fits("", expected) and is_number(value):
         wanted += f"; a number is one in quotes: '{name}=\"{shown(value)}\"'"
     raise ConfigError(f"{name} is {shown(value)}; it must be {wanted}")
 
 
 def fits(value: Any, expected: Any) -> bool:
     """Whether a value is of the expected type; a whole number is a number, a truth value is none."""
-    origin, inner = typing.get_origin(expected), typing.get_args(expected)
-    if expected is Any:
+    if expected is Any or type(value) is expected:
         return True
+    origin, inner = typing.get_origin(expected), typing.get_args(expected)
     if origin in (types.UnionType, typing.Union):
         return any(fits(value, one) for one in inner)
     if isinstance(value, bool):
@@ -79,6 +79,13 @@ def fits(value: Any, expected: Any) -> bool:
     if origin is dict:
         return isinstance(value, Mapping)
     return isinstance(value, expected)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; a truth value is none."""
+    return type(value) in (int, float) or (
+        isinstance(value, numbers.Real) and not isinstance(value, bool)
+    )
 
 
 def in_range(value: float, rule: Rule) -> bool:
