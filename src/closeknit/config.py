@@ -16,7 +16,7 @@ from .settings import (
     Changes,
     Configuration,
     check_tables,
-    given,
+    given_options,
     parse_changes,
     read_toml,
     set_value,
@@ -83,7 +83,7 @@ def read_config(
     these the changes of `--set`, written as `table.setting=value`.
     """
     tables = read_toml(path) if path is not None else {}
-    _change(tables, [*given(options or {}), *parse_changes(changes)])
+    _change(tables, [*given_options(options or {}), *parse_changes(changes)])
     if isinstance(tables.setdefault("objective", {}), dict):
         tables["objective"].setdefault("name", DEFAULT_OBJECTIVE)
     return RunConfig.from_dict(tables)

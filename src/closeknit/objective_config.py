@@ -49,7 +49,11 @@ class ObjectiveConfig(SettingsTable, table="objective"):
         given = {key: value for key, value in values.items() if key != "name"}
         objective = values.get("name", cls.name)
         defaults = objective_options(objective) if isinstance(objective, str) else {}
-        options = {k: v for k, v in given.items() if k not in defaults or v != defaults[k]}
+        options = {
+            key: value
+            for key, value in given.items()
+            if key not in defaults or value != defaults[key]
+        }
         return cls(objective, options)
 
     def changed_from_defaults(self) -> dict[str, Any]:
@@ -60,7 +64,11 @@ class ObjectiveConfig(SettingsTable, table="objective"):
     def key_content(self) -> dict[str, Any]:
         """The name and all options, without later options at the value from before they existed."""
         later = LATER_OPTIONS.get(self.name, {})
-        return {k: v for k, v in self.to_dict().items() if k not in later or v != later[k]}
+        return {
+            key: value
+            for key, value in self.to_dict().items()
+            if key not in later or value != later[key]
+        }
 
     @classmethod
     def completed(cls, values: Mapping[str, Any]) -> dict[str, Any]:

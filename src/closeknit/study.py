@@ -53,6 +53,7 @@ class Source(SettingsTable, table="study.data"):
         return super().from_dict({**values, **lists}, name)
 
     def load(self, config: RunConfig) -> tuple[str, Examples]:
+        """The name of the data set in tables, and its rows."""
         found = catalogue.load(self.source, config.data)
         examples = found.together(self.parts) if self.parts else found.training
         examples = dataclasses.replace(examples, name=self.name or found.name)
@@ -122,7 +123,7 @@ class StudyTable(SettingsTable, table="study"):
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared on what. `objectives` gives each a whole configuration under the name it has in tables."""
+    """What is compared on what; `objectives` gives each name in the tables a whole configuration."""
 
     data: tuple[Source, ...]
     objectives: dict[str, RunConfig]
@@ -131,42 +132,23 @@ class Study:
     seeds: tuple[int, ...] = SEEDS
     baseline: str = ""  # the first objective, unless named
     search: SearchConfig | None = None
-    # of objectives whose own one is not meant; an empty one leaves an objective as it is
+    # Search spaces that replace the named one; an empty space leaves an objective as it is.
     spaces: dict[str, Space] = field(default_factory=dict)
     selection: str = StudyTable.selection
-    hard_sets: dict[str, list[list[str]]] = field(
-        default_factory=dict
-    )  # data set -> sets of classes to score apart
+    # Data set -> sets of classes to score apart.
+    hard_sets: dict[str, list[list[str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, values in (
-            ("data", self.data),
-            ("objectives", self.objectives),
-            ("seeds", self.seeds),
-            ("sizes", self.sizes),
-        ):
-            if not values:
+        for what in ("data", "objectives", "seeds", "sizes"):
+            if not getattr(self, what):
                 raise ConfigError(f"a study needs {what}; none was given")
-        if not all(isinstance(one, Source) for one in self.data):
+        if not all(isinstance(source, Source) for source in self.data):
             raise ConfigError(
                 f'data is {self.data!r}; give a tuple of sources, like (Source("trec"),)'
             )
-        configs = self.objectives.values() if isinstance(self.objectives, Mapping) else ()
-        if not configs or not all(isinstance(config, RunConfig) for config in configs):
-            raise ConfigError(f"objectives is {self.objectives!r}; give a RunConfig for each name")
-        if len({config.data for config in configs}) > 1:
-            raise ConfigError(
-                "the objectives differ in their settings of data; all of a study see the same rows"
-            )
-        for what, numbers in (("seeds", self.seeds), ("sizes", self.sizes)):
-            if not all(isinstance(number, int) for number in listed(numbers, what)):
-                raise ConfigError(f"{what} is {numbers!r}; give whole numbers (0 is all rows)")
-            if any(number < 0 for number in numbers):
-                raise ConfigError(
-                    f"{what} are {', '.join(map(str, numbers))}; none may be negative"
-                )
-            if len(set(numbers)) < len(numbers):
-                raise ConfigError(f"{what} are {', '.join(map(str, numbers))}; one is given twice")
+        self._check_objectives()
+        self._check_numbers("seeds", self.seeds)
+        self._check_numbers("sizes", self.sizes)
         if max(self.seeds) >= 2**32:
             raise ConfigError(f"the seed {max(self.seeds)} is too large; seeds are below {2**32}")
         check_values(StudyTable, {"folds": self.folds, "selection": self.selection})
@@ -175,30 +157,54 @@ class Study:
             raise ConfigError(f"the baseline {self.baseline} is not among the objectives{near}")
         for name in self.spaces:
             if name not in self.objectives:
+                near = did_you_mean(name, self.objectives)
+                raise ConfigError(f"search.spaces.{name}: no such objective{near}")
+        if self.search is not None:
+            for name in self.objectives:
+                self._check_space(name, self.search)
+
+    def _check_objectives(self) -> None:
+        """Refuse objectives without a configuration, and those that would see other rows."""
+        configs = self.objectives.values() if isinstance(self.objectives, Mapping) else ()
+        if not configs or not all(isinstance(config, RunConfig) for config in configs):
+            raise ConfigError(f"objectives is {self.objectives!r}; give a RunConfig for each name")
+        if len({config.data for config in configs}) > 1:
+            raise ConfigError(
+                "the objectives differ in their settings of data; all of a study see the same rows"
+            )
+
+    def _check_numbers(self, what: str, numbers: Any) -> None:
+        """Refuse seeds or sizes that are not whole numbers, negative, or given twice."""
+        if not isinstance(numbers, list | tuple):
+            raise ConfigError(f"{what} is {numbers!r}; give a list")
+        if not all(isinstance(number, int) for number in numbers):
+            raise ConfigError(f"{what} is {numbers!r}; give whole numbers (0 is all rows)")
+        given = f"{what} are {', '.join(map(str, numbers))}"
+        if any(number < 0 for number in numbers):
+            raise ConfigError(f"{given}; none may be negative")
+        if len(set(numbers)) < len(numbers):
+            raise ConfigError(f"{given}; one is given twice")
+
+    def _check_space(self, name: str, search: SearchConfig) -> None:
+        """Refuse a search space with a value that its objective does not take."""
+        space = self.space(name)
+        if name in self.spaces and space == {}:
+            return  # nothing of it is searched for
+        check_space(space, f"search.spaces.{name}")
+        if search.method == "grid":
+            grid_size(space)
+        for searched, values in space.items():
+            if searched == "train.seed" or searched.startswith("data."):
                 raise ConfigError(
-                    f"search.spaces.{name}: no such objective{did_you_mean(name, self.objectives)}"
+                    f"search.spaces.{name} has {searched}; rows and seeds are those of the study and cannot be searched for"
                 )
-        for name in self.objectives if self.search else ():
-            space = self.space(name)
-            if name in self.spaces and space == {}:
-                continue  # nothing of it is searched for
-            check_space(space, f"search.spaces.{name}")
-            if self.search and self.search.method == "grid":
-                grid_size(space)
-            for (
-                searched,
-                values,
-            ) in space.items():  # every value must be one that the objective takes
-                if searched == "train.seed" or searched.startswith("data."):
-                    raise ConfigError(
-                        f"search.spaces.{name} has {searched}; rows and seeds are those of the study and cannot be searched for"
-                    )
-                ends = [values["low"], values["high"]] if isinstance(values, Mapping) else values
-                for value in ends:
-                    with_options(self.objectives[name], {searched: value})
+            ends = [values["low"], values["high"]] if isinstance(values, Mapping) else values
+            for value in ends:
+                with_options(self.objectives[name], {searched: value})
 
     @property
     def reference(self) -> str:
+        """The objective that the others are compared with."""
         return self.baseline or next(iter(self.objectives))
 
     def space(self, name: str) -> Space:
@@ -208,15 +214,8 @@ class Study:
         return named_space(self.search.space, self.objectives[name].objective.name)
 
 
-def listed(value: Any, where: str) -> list[Any]:
-    """The values of a list or tuple; anything else is refused."""
-    if not isinstance(value, list | tuple):
-        raise ConfigError(f"{where} is {value!r}; give a list")
-    return list(value)
-
-
 def with_options(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
-    """The configuration with `train.lr`-like settings and options of the objective changed."""
+    """The configuration with other settings, named like `train.lr`, and other options of its objective."""
     tables = config.to_dict()
     for name, value in options.items():
         table, dot, key = name.partition(".")

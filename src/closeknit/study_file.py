@@ -126,6 +126,7 @@ def _search(
 
 
 def _refuse_unused(variants: Mapping[str, Any], names: list[str]) -> None:
+    """Refuse a table [objectives.NAME] that is not among the objectives of the study."""
     for name in variants:
         if name not in names:
             raise ConfigError(
@@ -133,53 +134,63 @@ def _refuse_unused(variants: Mapping[str, Any], names: list[str]) -> None:
             )
 
 
-def _checked_names(names: Any, variants: Mapping[str, Any]) -> list[str]:
-    """The objectives of a study by their names there: each known, and once."""
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"study.objectives is {names!r}; give a list of names")
+def _checked_names(names: list[str], variants: Mapping[str, Any]) -> list[str]:
+    """The names of the objectives in a study; unknown names and names given twice are refused."""
     for name, times in Counter(names).items():
         if name not in variants and name not in OBJECTIVES:
-            raise ConfigError(
-                f"unknown objective {name}{did_you_mean(name, [*variants, *OBJECTIVES])}"
-            )
+            near = did_you_mean(name, [*variants, *OBJECTIVES])
+            raise ConfigError(f"unknown objective {name}{near}")
         if times > 1:
             raise ConfigError(f"the objective {name} is given twice")
-    return list(names)
+    return names
 
 
 def _variant(
-    name: str, own: Any, base: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]
+    name: str,
+    table: Any,
+    base: Mapping[str, Any],
+    changes: Mapping[str, Mapping[str, Any]],
 ) -> RunConfig:
-    """One objective of a study file: its options, and under `train` and `encoder` what differs for it alone."""
-    if not isinstance(own, dict):
-        raise ConfigError(f"[objectives.{name}] is not a table")
-    for table in ("train", "encoder"):
-        if not isinstance(own.get(table, {}), dict):
+    """The configuration of one objective of a study.
+
+    `table` holds its options, and under `train` and `encoder` the settings for it alone; `base` are
+    the tables for all objectives, and `changes` come from the command line.
+    """
+    options = _options(name, table)
+    known = objective_options(options["name"])
+    for_all = {key: value for key, value in changes.get("objective", {}).items() if key in known}
+    tables = {
+        key: {**values, **table.get(key, {}), **changes.get(key, {})}
+        for key, values in base.items()
+    }
+    for key, setting, instead in (("train", "seed", "seeds"), ("data", "test", "folds")):
+        if setting in tables[key]:
             raise ConfigError(
-                f"objectives.{name}.{table} is {own[table]!r}; write a table like {{lr = 3e-5}}"
+                f"{key}.{setting} has no meaning in a study, which has {instead} of its own: study.{instead}, or --{instead}"
             )
-    options = {key: value for key, value in own.items() if key not in ("train", "encoder")}
+    objective = {**options, **for_all, **changes.get(name, {})}
+    return RunConfig.from_dict({**tables, "objective": objective})
+
+
+def _options(name: str, table: Any) -> dict[str, Any]:
+    """The name and the options of an objective in its table [objectives.NAME]."""
+    if not isinstance(table, dict):
+        raise ConfigError(f"[objectives.{name}] is not a table")
+    for inner in ("train", "encoder"):
+        if not isinstance(table.get(inner, {}), dict):
+            raise ConfigError(
+                f"objectives.{name}.{inner} is {table[inner]!r}; write a table like {{lr = 3e-5}}"
+            )
+    options = {key: value for key, value in table.items() if key not in ("train", "encoder")}
     if not isinstance(options.get("name", name), str):
         raise ConfigError(f"objectives.{name}.name is {options['name']!r}; it must be a text")
-    known = objective_options(options.get("name", name))
-    shared = {key: value for key, value in changes.get("objective", {}).items() if key in known}
-    tables = {
-        table: {**values, **own.get(table, {}), **changes.get(table, {})}
-        for table, values in base.items()
-    }
-    for table, key, instead in (("train", "seed", "seeds"), ("data", "test", "folds")):
-        if key in tables[table]:
-            raise ConfigError(
-                f"{table}.{key} has no meaning in a study, which has {instead} of its own: study.{instead}, or --{instead}"
-            )
-    objective = {"name": name, **options, **shared, **changes.get(name, {})}
-    return RunConfig.from_dict({**tables, "objective": objective})
+    return {"name": name, **options}
 
 
 def _kind(name: str, variants: Mapping[str, Any]) -> str:
     """The objective behind a name of the study."""
-    own = variants.get(name, {})
-    return str(own.get("name", name)) if isinstance(own, dict) else name
+    table = variants.get(name, {})
+    return str(table.get("name", name)) if isinstance(table, dict) else name
 
 
 def _sizes(values: list[int | str]) -> list[int]:

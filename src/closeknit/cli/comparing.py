@@ -96,7 +96,7 @@ def compare(
     from ..pages import write_report
     from ..progress import say
     from ..report import OPTIMISTIC, in_words, markdown_table, over_sets, overall_in_words, paper_table
-    from ..settings import changed_tables, given, parse_changes
+    from ..settings import changed_tables, given_options, parse_changes
     from ..study_file import read_study
 
     asked: dict[str, Any] = {}
@@ -121,7 +121,7 @@ def compare(
         "search": asked or ({} if search == "none" else None),
     }
     named = {"encoder.name": encoder, "train.epochs": epochs, "train.batch_size": batch_size, "train.lr": lr}
-    changes = changed_tables({}, [*given(named), *parse_changes(set_ or [])])
+    changes = changed_tables({}, [*given_options(named), *parse_changes(set_ or [])])
     study = read_study(config, study_options, changes)
     place = Place(workers, ray, threads, gpus)
     with stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):

@@ -158,7 +158,7 @@ def embeddings(
     from ..embedding_scores import read_scored_pairs
     from ..runs import embed_in_folder
     from ..sentences import read_sentences
-    from ..settings import changed_tables, given, parse_changes, read_toml
+    from ..settings import changed_tables, given_options, parse_changes, read_toml
 
     columns = {
         role: name
@@ -178,7 +178,7 @@ def embeddings(
         "train.lr": lr,
         "train.seed": seed,
     }
-    tables = changed_tables(read_toml(config) if config else {}, [*given(named), *parse_changes(set_ or [])])
+    tables = changed_tables(read_toml(config) if config else {}, [*given_options(named), *parse_changes(set_ or [])])
     if len(found.columns) == 2 and isinstance(tables.setdefault("method", {}), dict):
         tables["method"].setdefault("name", "multiple_negatives")
     run = with_recipe(tables, len(found.columns) + (mine and paired))

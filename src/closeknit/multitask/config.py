@@ -21,7 +21,7 @@ from ..settings import (
     Changes,
     Configuration,
     SettingsTable,
-    given,
+    given_options,
     parse_changes,
     read_toml,
     set_value,
@@ -200,7 +200,7 @@ class PretrainConfig(SettingsTable, table="pretrain"):
         """The settings as the tables of a run that learns an embedding."""
         train = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
         method = {"name": self.method, "temperature": self.temperature}
-        return {"method": dict(given(method)), "train": dict(given(train))}
+        return {"method": dict(given_options(method)), "train": dict(given_options(train))}
 
 
 @dataclass(frozen=True)
@@ -266,6 +266,7 @@ class MultiTaskConfig(Configuration):
 
 
 def _check_task_name(name: Any) -> None:
+    """Refuse names that cannot stand in a file, in a table of scores or for a module of the heads."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise ConfigError(f"a task cannot be called {name}; use letters of a to z, digits, - and _")
     if name in ("average", "loss", "epoch", "parts") or hasattr(nn.ModuleDict(), name):
@@ -288,7 +289,7 @@ def read_multitask(
     path = _study_file(source)
     try:
         tables = read_toml(path)
-        _change(tables, [*given(options or {}), *parse_changes(changes)])
+        _change(tables, [*given_options(options or {}), *parse_changes(changes)])
         return MultiTaskConfig.from_dict(_placed(tables, path.parent))
     except ConfigError as error:
         raise ConfigError(str(error) if str(path) in str(error) else f"{source}: {error}") from None
@@ -326,12 +327,11 @@ def _placed(tables: dict[str, Any], beside: Path) -> dict[str, Any]:
                     return str(path.resolve())
         return source
 
-    for task in tables.get("tasks", {}).values() if isinstance(tables.get("tasks"), dict) else ():
-        if isinstance(task, dict) and "data" in task:
-            task["data"] = place(task["data"])
-    pretrain = tables.get("pretrain")
-    if isinstance(pretrain, dict) and "data" in pretrain:
-        pretrain["data"] = place(pretrain["data"])
+    tasks = tables.get("tasks")
+    stages = list(tasks.values()) if isinstance(tasks, dict) else []
+    for stage in [*stages, tables.get("pretrain")]:
+        if isinstance(stage, dict) and "data" in stage:
+            stage["data"] = place(stage["data"])
     return tables
 
 

@@ -23,7 +23,7 @@ from .table import (
 from .toml import (
     Changes,
     changed_tables,
-    given,
+    given_options,
     parse_changes,
     parse_value,
     read_toml,
@@ -41,7 +41,7 @@ __all__ = [
     "check_values",
     "differences",
     "file_schema",
-    "given",
+    "given_options",
     "json_schema",
     "not_a_table",
     "parse_changes",

@@ -105,13 +105,9 @@ def range_in_words(rule: Rule, fraction: bool) -> str:
     lower = rule.at_least if rule.above is None else rule.above
     upper = rule.at_most if rule.below is None else rule.below
     if upper is not None and lower is not None:
-        if rule.above is None:
-            return (
-                f"be from {lower} to {upper}"
-                if rule.below is None
-                else f"be from {lower} to below {upper}"
-            )
-        return f"be above {lower} and {'at most' if rule.below is None else 'below'} {upper}"
+        if rule.above is not None:
+            return f"be above {lower} and {'at most' if rule.below is None else 'below'} {upper}"
+        return f"be from {lower} to {'' if rule.below is None else 'below '}{upper}"
     kind = "a finite number " if fraction and rule.finite else ""
     if rule.above is not None:
         return f"be {kind}above {lower}"

@@ -57,11 +57,10 @@ class Configuration:
         found: dict[str, SettingsTable] = {}
         for name, field in tables_of(type(self)).items():
             value = getattr(self, name)
-            found |= (
-                {f"{name}.{own}": table for own, table in value.items()}
-                if field.group
-                else {name: value}
-            )
+            if field.group:
+                found |= {f"{name}.{member}": table for member, table in value.items()}
+            else:
+                found[name] = value
         return found
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -83,8 +82,10 @@ class Configuration:
         made: dict[str, Any] = {}
         for name, field in tables_of(cls).items():
             if field.group:
-                members = _group(tables, name).items()
-                made[name] = {own: _member(field.kind, f"{name}.{own}", it) for own, it in members}
+                made[name] = {
+                    member: _member(field.kind, f"{name}.{member}", values)
+                    for member, values in _group(tables, name).items()
+                }
             else:
                 made[name] = field.kind.from_dict({**field.start, **tables.get(name, {})}, name)
         return cls(**made)
@@ -102,12 +103,15 @@ def _group(tables: Mapping[str, Any], group: str) -> dict[Any, Any]:
     """The tables of a group, written as [group.NAME] or under that name in one dictionary."""
     prefix = f"{group}."
     dotted = {
-        name.removeprefix(prefix): own for name, own in tables.items() if name.startswith(prefix)
+        name.removeprefix(prefix): values
+        for name, values in tables.items()
+        if name.startswith(prefix)
     }
     return {**tables.get(group, {}), **dotted}
 
 
 def _member(kind: type[SettingsTable], name: str, values: Any) -> SettingsTable:
+    """A table of a group; every message about it begins with its name."""
     try:
         return kind.from_dict(values, name)
     except ConfigError as error:
@@ -131,6 +135,12 @@ def check_tables(kind: type[Configuration], tables: Mapping[str, Any]) -> None:
             raise not_a_table(name)
 
 
+def _harmless(kind: type[SettingsTable] | None) -> set[str]:
+    """The settings of a table that do not change the result of a run."""
+    known = settings_of(kind) if kind is not None else {}
+    return {name for name, one in known.items() if not one.rule.changes_result}
+
+
 def differences(
     kind: type[Configuration],
     stored: Mapping[str, Mapping[str, Any]],
@@ -141,12 +151,7 @@ def differences(
     before = kind.completed(stored)
     for table in dict.fromkeys([*before, *now]):
         old, new = before.get(table, {}), now.get(table, {})
-        owner = table_kind(kind, table)
-        harmless = (
-            {s.name for s in settings_of(owner).values() if not s.rule.changes_result}
-            if owner
-            else ()
-        )
+        harmless = _harmless(table_kind(kind, table))
         for key in dict.fromkeys([*old, *new]):
             if old.get(key) != new.get(key) and key not in harmless:
                 found.append(f"{table}.{key} was {old.get(key)} and is {new.get(key)}")

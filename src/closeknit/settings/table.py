@@ -108,15 +108,15 @@ class SettingsTable:
         if not isinstance(values, Mapping):
             raise not_a_table(name)
         check_values(cls, values, name)
-        for setting_ in settings_of(cls).values():
-            if setting_.required and setting_.name not in values:
-                raise ConfigError(f"{name} has no setting {setting_.name}; it is required")
+        for key, one in settings_of(cls).items():
+            if one.required and key not in values:
+                raise ConfigError(f"{name} has no setting {key}; it is required")
         return cls(**values)
 
     def changed_from_defaults(self) -> dict[str, Any]:
         """The settings whose values differ from the defaults of the table."""
-        defaults = settings_of(type(self))
-        return {k: v for k, v in self.to_dict().items() if v != defaults[k].default}
+        known = settings_of(type(self))
+        return {key: value for key, value in self.to_dict().items() if value != known[key].default}
 
     def key_content(self) -> dict[str, Any]:
         """The settings that identify a run.

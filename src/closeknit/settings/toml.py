@@ -41,7 +41,7 @@ def parse_changes(texts: Iterable[str]) -> list[tuple[str, Any]]:
     return changes
 
 
-def given(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def given_options(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The options of a command as changes; an option that is None was not given."""
     return [(name, value) for name, value in values.items() if value is not None]
 
