@@ -98,7 +98,10 @@ def test_a_broken_file_is_named(tmp_path):
 def test_differences_are_named_one_by_one():
     changes = ["objective.name=cross_entropy", "train.lr=1e-4", "encoder.pooling=mean"]
     a, b = RunConfig().to_dict(), read_config(None, changes).to_dict()
-    assert differences(RunConfig, a, b) == ["encoder.pooling was first and is mean", "train.lr was None and is 0.0001"]
+    assert differences(RunConfig, a, b) == [
+        "encoder.pooling was first and is mean",
+        "train.lr was None and is 0.0001",
+    ]
     assert differences(RunConfig, a, a) == []
 
 

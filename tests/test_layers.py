@@ -79,7 +79,8 @@ def test_nothing_imports_from_above(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages", "settings", "train_config"]
+    "name",
+    ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages", "settings", "train_config"],
 )
 def test_what_need_not_know_torch_does_not_import_it(name):
     import subprocess

@@ -139,7 +139,10 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
         (("folds = 3", "selection = 3"), "selection is 3; it must be a text"),
         (("seeds = [2, 16]", "seeds = [2, 4294967296]"), "the seed 4294967296 is too large"),
         (("classes = 4", 'classes = "4"'), 'study.data.classes is "4"; it must be a whole number'),
-        (("classes = 4", "labels = [0, 1]"), r'labels is \[0, 1\]; it must be a list of texts, like \["0", "1"\]'),
+        (
+            ("classes = 4", "labels = [0, 1]"),
+            r'labels is \[0, 1\]; it must be a list of texts, like \["0", "1"\]',
+        ),
         (('name = "four"', "name = 4"), "study.data.name is 4; it must be a text"),
         (("epochs = 3", "seed = 3"), r"train\.seed has no meaning in a study.*--seeds"),
         (("train = { lr = 3e-5 }", "train = { seed = 3 }"), r"train\.seed has no meaning in a study"),
@@ -147,7 +150,10 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
         (('"train.lr" = {', '"train.seed" = {'), r"has train\.seed; rows and seeds are those of the study"),
         (("gamma = [0.05, 0.1]", '"data.text" = ["a"]'), r"has data\.text; rows and seeds are those"),
         (("train = { lr = 3e-5 }", "train = 3"), "write a table like"),
-        (("centers = 2000", "centres = 2000"), "objective.centres for triple_entropy; did you mean objective.centers"),
+        (
+            ("centers = 2000", "centres = 2000"),
+            "objective.centres for triple_entropy; did you mean objective.centers",
+        ),
         (("classes = 4", "clases = 4"), "unknown setting study.data.clases; did you mean study.data.classes"),
         (
             ('baseline = "cross_entropy"', 'baseline = "cross_entrop"'),

@@ -119,27 +119,21 @@ def joined(parts: Sequence[tuple[str, Examples]], name: str) -> Examples:
 class Columns(SettingsTable, table="data"):
     """Which columns to read; None is the usual name, where the file has such a column."""
 
-    text: str | None = setting(
-        None, default_text="the usual", help="Column that holds the text."
-    )
+    text: str | None = setting(None, default_text="the usual", help="Column that holds the text.")
     text2: str | None = setting(
         None,
         default_text="the usual",
         help="Column that holds the second text of a pair. An empty text reads none, though the file "
         "has a column `text2`.",
     )
-    label: str | None = setting(
-        None, default_text="the usual", help="Column that holds the class."
-    )
+    label: str | None = setting(None, default_text="the usual", help="Column that holds the class.")
     empty: str = setting(
         "error",
         choices=("error", "drop"),
         help="What happens to rows with a blank text or without a score: `error` refuses them, "
         "`drop` leaves them out.",
     )
-    score: str | None = setting(
-        None, default_text="the usual", help="Column that holds the score of a pair."
-    )
+    score: str | None = setting(None, default_text="the usual", help="Column that holds the score of a pair.")
 
 
 # ---------------------------------------------------------------- from Python

@@ -53,7 +53,9 @@ class ScheduleConfig(SettingsTable, table="schedule"):
     """
 
     name: str = setting(
-        "random", choices=SCHEDULES, help="Schedule: which tasks give a mini-batch to an update, and what an epoch is."
+        "random",
+        choices=SCHEDULES,
+        help="Schedule: which tasks give a mini-batch to an update, and what an epoch is.",
     )
     order: list[str] = setting(
         default_factory=list,

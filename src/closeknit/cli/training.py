@@ -178,7 +178,9 @@ def embeddings(
         "train.lr": lr,
         "train.seed": seed,
     }
-    tables = changed_tables(read_toml(config) if config else {}, [*given_options(named), *parse_changes(set_ or [])])
+    tables = changed_tables(
+        read_toml(config) if config else {}, [*given_options(named), *parse_changes(set_ or [])]
+    )
     if len(found.columns) == 2 and isinstance(tables.setdefault("method", {}), dict):
         tables["method"].setdefault("name", "multiple_negatives")
     run = with_recipe(tables, len(found.columns) + (mine and paired))
