@@ -24,8 +24,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import EncoderConfig, RunConfig
+from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue, subset
+from closeknit.encoder_config import EncoderConfig
 from closeknit.evaluation import Floats, encode_texts
 from closeknit.metrics import unit_rows
 from closeknit.models.saved_model import versions

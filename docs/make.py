@@ -1,4 +1,7 @@
-"""Draws the pictures of the documents: python docs/make.py [FOLDER]."""
+"""Makes what the documents take from the source: python docs/make.py [FOLDER].
+
+Draws the pictures; without a folder it also writes the tables of settings and the editor schemas.
+"""
 
 from __future__ import annotations
 
@@ -189,3 +192,7 @@ if __name__ == "__main__":
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "dataflow.svg").write_text(dataflow(), encoding="utf-8")
     (folder / "objectives.svg").write_text(pulls_and_pushes(), encoding="utf-8")
+    if len(sys.argv) == 1:
+        import settings_pages
+
+        settings_pages.write()

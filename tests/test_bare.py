@@ -422,7 +422,7 @@ def test_runs_of_a_study_do_not_import_transformers(tiny, small):
 
 def test_a_stock_loads_an_encoder_once_for_all_poolings(tiny, small, monkeypatch):
     from closeknit.classification.fit import ClassifierFit
-    from closeknit.config import EncoderConfig
+    from closeknit.encoder_config import EncoderConfig
     from closeknit.models.memory import Stock
 
     rows, loads, load = Examples(small[0], None, small[1]), [], EncoderConfig.load

@@ -202,7 +202,7 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (["train", "small.csv", "--epochs", "x"], "Invalid value for '--epochs'"),
         (["train", "small.csv", "--batch-size", "-1"], "train.batch_size is -1"),
         (["train", "small.csv", "--lr", "0"], "train.lr is 0"),
-        (["train", "small.csv", "--set", "train.warmupp=1"], "did you mean warmup"),
+        (["train", "small.csv", "--set", "train.warmupp=1"], "did you mean train.warmup"),
         (["train", "small.csv", "--set", "objective.centers=3"], "objective.centers for auto"),
         (["train", "small.csv", "--config", "no.toml"], "no.toml does not exist"),
         (["train", "small.csv", "--out", "small.csv"], "small.csv is a file"),
@@ -382,7 +382,7 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
         (("small.csv", "--search", "3", "--space", "papr"), "did you mean paper"),
         (("small.csv", "--search", "3", "--selection", "nestd"), "did you mean nested"),
         (("small.csv", "--workers", "2", "--ray", "auto"), "cannot go together"),
-        (("small.csv", "--set", "train.lrr=1"), "did you mean lr"),
+        (("small.csv", "--set", "train.lrr=1"), "did you mean train.lr"),
         (
             ("small.csv", "--set", "objective.centres=3"),
             "none of cross_entropy, triple_entropy has this option",
@@ -411,7 +411,7 @@ def test_the_printed_table_says_that_it_is_optimistic(closeknit, small_csv, tiny
 
 
 def test_options_of_objectives_can_be_set_for_all_or_for_one(small_csv):
-    from closeknit.study import read_study
+    from closeknit.study_file import read_study
 
     given = {"data": ["small.csv"], "objectives": ["soft_triple", "triple_entropy", "supcon"]}
     changes = {"objective": {"centers": 7}, "triple_entropy": {"gamma": 0.05}}

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.config import RunConfig, differences, read_config
+from closeknit.config import RunConfig, read_config
 from closeknit.errors import ConfigError, DataError
+from closeknit.settings import differences
 from closeknit.train_config import TrainConfig
 
 
@@ -58,7 +59,7 @@ def test_a_run_survives_its_own_toml(train, encoder):
     ("changes", "words"),
     [
         (["train.stps=3"], "unknown setting train.stps"),
-        (["train.epoch=3"], "did you mean epochs"),
+        (["train.epoch=3"], r"did you mean train\.epochs\?"),
         (["trian.epochs=3"], r"unknown table \[trian\]; did you mean train"),
         (["epochs=3"], "write it as table.setting=value"),
         (["train.epochs"], "write it as table.setting=value"),
@@ -90,15 +91,18 @@ def test_a_broken_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="train is not a table"):
         read_config(tmp_path / "flat.toml", ["train.epochs=2"])
     (tmp_path / "rows.csv").write_text("text,label\na,b\n")
-    with pytest.raises(ConfigError, match="is a file of texts"):
+    with pytest.raises(ConfigError, match="a file with settings is expected here, not a file of texts"):
         read_config(tmp_path / "rows.csv", [])
 
 
 def test_differences_are_named_one_by_one():
     changes = ["objective.name=cross_entropy", "train.lr=1e-4", "encoder.pooling=mean"]
     a, b = RunConfig().to_dict(), read_config(None, changes).to_dict()
-    assert differences(a, b) == ["encoder.pooling was first and is mean", "train.lr was None and is 0.0001"]
-    assert differences(a, a) == []
+    assert differences(RunConfig, a, b) == [
+        "encoder.pooling was first and is mean",
+        "train.lr was None and is 0.0001",
+    ]
+    assert differences(RunConfig, a, a) == []
 
 
 def test_auto_comes_with_settings_that_yield_to_given_ones():
@@ -160,7 +164,7 @@ def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(mon
 
 
 def test_epochs_stay_open_only_where_a_rule_settles_them():
-    from closeknit.embeddings.model import EmbeddingConfig
+    from closeknit.embedding_config import EmbeddingConfig
     from closeknit.multitask.config import MultiTaskConfig
 
     with pytest.raises(ConfigError, match=r"train\.epochs is 0; it must be at least 1"):

@@ -12,8 +12,8 @@ import torch
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import from_python, sentences_from
+from closeknit.embedding_config import with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
-from closeknit.embeddings.model import with_recipe
 from closeknit.errors import TrainingError
 from closeknit.protocol import Job
 from closeknit.runners import Here

@@ -28,7 +28,7 @@ def settings_of(page: str, table: str) -> dict[str, str]:
 
 
 def test_the_tables_of_settings_are_complete_and_right():
-    from closeknit.config import EncoderConfig
+    from closeknit.encoder_config import EncoderConfig
     from closeknit.train_config import TrainConfig
 
     for page, table, config in (

@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import sentences_from
+from closeknit.embedding_config import EmbeddingConfig, MethodConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit, check_data, masked_batches
-from closeknit.embeddings.model import (
-    EmbeddingConfig,
-    MethodConfig,
-    SentenceModel,
-    load_sentence_model,
-    with_recipe,
-)
+from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.scores import sts_scores
 from closeknit.encoder import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
@@ -394,7 +389,7 @@ def test_what_is_masked_is_what_must_be_told(tiny):
         (PAIRS, {"method": {"noise": "none"}}, "pairs differ by themselves"),
         (["one", "one"], {}, "nothing to tell apart"),
         (TEXTS, {"method": {"name": "simsce"}}, "did you mean simcse"),
-        (TEXTS, {"method": {"tempreature": 1.0}}, "did you mean temperature"),
+        (TEXTS, {"method": {"tempreature": 1.0}}, "did you mean method.temperature"),
         (TEXTS, {"method": {"temperature": -1.0}}, "above 0"),
         (TEXTS, {"train": {"patience": 2}}, "needs scored pairs"),
         (TEXTS, {"encoder": {"name": "textcnn"}}, "textcnn has no weights"),

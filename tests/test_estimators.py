@@ -126,7 +126,7 @@ def test_textcnn_needs_no_pretrained_weights(small, tmp_path):
         ({"objective_options": {"centers": 3}}, "unknown setting objective.centers for cross_entropy"),
         (
             {"train_options": {"warm_up": 0.1}},
-            "unknown setting train.warm_up; did you mean train.warmup|warmup",
+            "unknown setting train.warm_up; did you mean train.warmup",
         ),
         ({"epochs": "ten"}, 'train.epochs is "ten"; it must be a whole number'),
         ({"random_state": None}, "random_state is None"),

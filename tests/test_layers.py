@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
-    ["errors", "geometry", "metrics", "kernels", "charts", "model_files"],
+    ["errors", "settings", "geometry", "metrics", "kernels", "charts", "model_files"],
     ["centers", "search", "analysis", "halves", "stepping", "train_config"],
     ["blocks"],
     ["plain"],
@@ -25,7 +25,7 @@ LAYERS = [
         "pages",
     ],
     ["encoder", "bare", "checkpoint", "tasks", "schedules", "surgery"],
-    ["heads", "views", "lean", "graphs", "rates"],
+    ["heads", "views", "lean", "graphs", "rates", "encoder_config", "objective_config"],
     ["evaluation", "training", "card"],
     ["config", "progress", "estimator_settings", "python_inputs"],
     ["model", "looping"],

@@ -627,7 +627,7 @@ def test_the_recipes_are_the_experiments_of_the_paper(number):
 
 
 def test_a_configuration_survives_a_file(tiny, tmp_path):
-    from closeknit.config import to_toml
+    from closeknit.settings import to_toml
 
     config = settings(
         tiny(),
@@ -655,14 +655,14 @@ def test_changes_reach_tasks_and_tables(tmp_path):
     ("changes", "words"),
     [
         (["tasks.stss.weight=2"], "no task stss; did you mean sts"),
-        (["tasks.sts.wieght=2"], "unknown setting tasks.sts.wieght; did you mean weight"),
+        (["tasks.sts.wieght=2"], "unknown setting tasks.sts.wieght; did you mean tasks.sts.weight"),
         (["tasks.sts.weight=big"], "tasks.sts.weight is \"big\"; it must be a number"),
-        (["tasks.sts.weight=0"], "tasks.sts: weight is 0"),
-        (["tasks.sts.weight=inf"], "tasks.sts: weight is inf; it must be a number above 0"),
-        (["tasks.sts.head=pared"], "tasks.sts: head is pared for pair_score; did you mean paired"),
+        (["tasks.sts.weight=0"], "tasks.sts.weight is 0"),
+        (["tasks.sts.weight=inf"], "tasks.sts.weight is inf; it must be a finite number above 0"),
+        (["tasks.sts.head=pared"], "tasks.sts.head is pared; did you mean paired"),
         (["tasks.sst.head=paired"], "tasks.sst: head is paired for classify; known: linear"),
         (["tasks.sts.metric=accuracy"], "metric is accuracy for pair_score; known: pearson, spearman"),
-        (["tasks.sts.empty=drp"], 'tasks.sts: empty is "drp"'),
+        (["tasks.sts.empty=drp"], "tasks.sts.empty is drp; did you mean drop"),
         (["tasks.sst.options={temprature = 1}"], "tasks.sst: unknown setting options.temprature"),
         (["tasks.sts.kind=score"], "kind is score"),
         (["tasks.sts=2"], "tasks.NAME.setting=value"),
@@ -671,7 +671,7 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["schedule.name=randm"], "did you mean random"),
         (["schedule.order=[\"sst\"]"], "schedule.order is for sequential and round_robin, not for random"),
         (["schedule.name=together"], "schedule.weights is for random and annealed, not for together"),
-        (["schedule.anneal=7"], "schedule.anneal from 0 to 1"),
+        (["schedule.anneal=7"], "schedule.anneal is 7; it must be from 0 to 1"),
         (["train.metric=accuracy"], "train.metric is for one task with classes"),
         (["pretrain.epochs=2"], "pretrain.epochs is set, but pretrain.data is not"),
         (["pretrain.data=snli", "pretrain.positives=a", "pretrain.negatives=a"], "are both a; a label is one or the other"),

@@ -37,10 +37,10 @@ if fit.world.main:
 EMBEDDING = """
 import json, sys
 from closeknit.embeddings.fit import EmbeddingFit
-from closeknit.embeddings.model import with_recipe
+from closeknit.embedding_config import with_recipe
 from closeknit.data.sentences import sentences_from
 from closeknit.embeddings.fit import EmbeddingFit
-from closeknit.embeddings.model import with_recipe
+from closeknit.embedding_config import with_recipe
 from closeknit.data import sentences_from
 
 settings, texts, second, out = json.loads(open(sys.argv[1]).read())

@@ -31,7 +31,7 @@ _WHERE = {
     "TrainingError": "errors",
     "load": "data",
     "load_encoder": "encoder",
-    "read_study": "study",
+    "read_study": "study_file",
     "run_study": "comparison",
     "train": "training",
 }
@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from closeknit.multitask.config import MultiTaskConfig
     from closeknit.multitask.estimator import MultiTask
     from closeknit.objectives import OBJECTIVES
-    from closeknit.study import Source, Study, read_study
+    from closeknit.study import Source, Study
+    from closeknit.study_file import read_study
     from closeknit.tasks import Step, Task
     from closeknit.train_config import TrainConfig
     from closeknit.training import train

@@ -131,7 +131,7 @@ class Planner:
     def __init__(self, study: Study, loaded: Loaded) -> None:
         self.study, self.loaded = study, loaded
         self.labels = {data: tuple(examples.classes) for data, examples in loaded.texts.items()}
-        chosen = dataclasses.asdict(study.search) if study.search else None
+        chosen = study.search.key_content() if study.search else None
         self.mode = study.selection if study.search else "fixed"
         self.tags: dict[str, list[Any]] = {
             name: [self.mode, chosen, {k: v for k, v in study.space(name).items()} if chosen else None]

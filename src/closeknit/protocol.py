@@ -79,12 +79,14 @@ class Job:
     def key_of(
         config: RunConfig, classes: int, fingerprint: str, train: Rows, test: Rows, *more: object
     ) -> str:
-        """What identifies a run: its whole configuration, and its rows by the data's fingerprint and their numbers.
+        """The key of a run: a digest of its settings, and of its rows by fingerprint and row numbers.
 
-        What the configuration leaves open counts as what it comes to, so that a new rule makes a new run.
+        Open settings are hashed after they are resolved, so that a new rule makes a new run. A
+        setting that was added later is hashed only where it differs from what runs did before, so
+        that stored runs are still recognised.
         """
         settled = dataclasses.replace(config, train=config.train.settled(len(train), classes))
-        content = [settled.to_dict(), fingerprint, train.tolist(), test.tolist(), *more]
+        content = [settled.key_content(), fingerprint, train.tolist(), test.tolist(), *more]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 

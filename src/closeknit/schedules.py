@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from closeknit.settings import SettingsTable, setting
 
 from .errors import ConfigError, did_you_mean
 
 SCHEDULES = ("together", "sequential", "round_robin", "random", "annealed")
 SURGERIES = ("none", "pcgrad")
 TURNS = ("batch", "pass")
+# Settings that only some schedules read.
+_READERS = {
+    "order": ("sequential", "round_robin"),
+    "turn": ("round_robin",),
+    "weights": ("random", "annealed"),
+    "power": ("random",),
+    "anneal": ("annealed",),
+}
 _DRAWING = 7  # tells the random numbers of the order of tasks from others made of the same seed
 
 
@@ -30,7 +40,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class ScheduleConfig:
+class ScheduleConfig(SettingsTable, table="schedule"):
     """Whose turn it is, and how the gradients of tasks that share an update are put together.
 
     together: an update takes a batch of every task. An epoch is a pass over the largest; smaller tasks begin again.
@@ -43,41 +53,58 @@ class ScheduleConfig:
     annealed: random, with a power that falls from 1 by `anneal` until the last epoch: large tasks first, all alike at the end.
     """
 
-    name: str = "random"
-    order: list[str] = field(
-        default_factory=list
-    )  # default: the tasks as listed; one left out is not trained
-    turn: str = "batch"
-    weights: dict[str, float] = field(default_factory=dict)  # of the tasks in random and annealed; default 1
-    power: float = 1.0
-    anneal: float = 0.8
-    surgery: str = "none"  # pcgrad projects away what contradicts another task; with together only
+    name: str = setting(
+        "random",
+        choices=SCHEDULES,
+        help="Schedule: which tasks give a mini-batch to an update, and what an epoch is.",
+    )
+    order: list[str] = setting(
+        default_factory=list,
+        example='["first", "second"]',
+        help="The tasks in order, for `sequential` and `round_robin`. Empty is the order of the file. "
+        "A task that is left out is scored but not trained.",
+    )
+    turn: str = setting(
+        "batch",
+        choices=TURNS,
+        help="For `round_robin`: whether the task changes after every mini-batch (`batch`) or after a "
+        "pass over the whole task (`pass`).",
+    )
+    weights: dict[str, float] = setting(
+        default_factory=dict,
+        above=0,
+        help="Weights of the tasks in `random` and `annealed`; a task that is not named has weight 1.",
+    )
+    power: float = setting(
+        1.0,
+        at_least=0,
+        help="For `random`: a task's share of the updates is proportional to its weight times its "
+        "number of mini-batches to this power. 1 takes every mini-batch once, and 0 gives all tasks "
+        "the same number.",
+    )
+    anneal: float = setting(
+        0.8,
+        at_least=0,
+        at_most=1,
+        help="For `annealed`: how far the power falls from 1 until the last epoch.",
+    )
+    surgery: str = setting(
+        "none",
+        choices=SURGERIES,
+        help="Gradient surgery. `pcgrad` removes from each task's gradient what points against "
+        "another task's; with `together` only.",
+    )
 
-    def __post_init__(self) -> None:
-        for key, known in (("name", SCHEDULES), ("turn", TURNS), ("surgery", SURGERIES)):
-            value = getattr(self, key)
-            if value not in known:
-                raise ConfigError(f"schedule.{key} is {value}{did_you_mean(str(value), known)}")
+    def check_relations(self) -> None:
+        """Refuse settings that the chosen schedule does not read."""
         if self.surgery != "none" and self.name != "together":
             raise ConfigError(
                 f"schedule.surgery is {self.surgery}, which needs the gradients of all tasks in one update, but "
                 f'schedule.name is {self.name}; set schedule.name to "together"'
             )
-        if not (math.isfinite(self.power) and self.power >= 0 and 0 <= self.anneal <= 1):
-            raise ConfigError("schedule.power must be 0 or more, schedule.anneal from 0 to 1")
-        for key, default, readers in (
-            ("order", [], ("sequential", "round_robin")),
-            ("turn", ScheduleConfig.turn, ("round_robin",)),
-            ("weights", {}, ("random", "annealed")),
-            ("power", ScheduleConfig.power, ("random",)),
-            ("anneal", ScheduleConfig.anneal, ("annealed",)),
-        ):
-            if getattr(self, key) != default and self.name not in readers:
+        for key, readers in _READERS.items():
+            if key in self.changed_from_defaults() and self.name not in readers:
                 raise ConfigError(f"schedule.{key} is for {' and '.join(readers)}, not for {self.name}")
-        for name, weight in self.weights.items():
-            good = isinstance(weight, int | float) and not isinstance(weight, bool)
-            if not good or not (weight > 0 and math.isfinite(weight)):
-                raise ConfigError(f"schedule.weights.{name} is {weight}; it must be a number above 0")
 
     def check(self, tasks: Sequence[str]) -> None:
         """Refuse names that are no tasks."""

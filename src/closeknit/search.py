@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from closeknit.settings import SettingsTable, setting
+
 from .errors import ConfigError, MissingExtra, did_you_mean
 
 Options = dict[str, Any]
@@ -38,27 +40,38 @@ Steps = Generator[list[Try], list[float], Options]
 
 
 @dataclass(frozen=True)
-class SearchConfig:
+class SearchConfig(SettingsTable, table="search"):
     """How settings are searched for.
 
-    `splits` is how many validation parts a setting is scored on at the most: tpe and halving give up early on
-    settings that do badly on the first ones. Halving keeps the best 1/`keep` at each stage. tpe asks for `batch`
-    settings at a time, however many workers there are, so that its choice does not depend on them.
+    tpe and halving give up early on settings that do badly on the first validation parts. tpe asks
+    for `batch` settings at a time, however many workers there are, so that its choice does not
+    depend on their number.
     """
 
-    method: str = "tpe"
-    trials: int = 20  # settings tried; not for grid, which tries all
-    splits: int = 0  # 0: 3 for tpe and halving, else 1
-    keep: int = 3
-    batch: int = 4
-    space: str = "default"
-
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ConfigError(f"search.method is {self.method}{did_you_mean(self.method, METHODS)}")
-        for name, least in (("trials", 1), ("splits", 0), ("keep", 2), ("batch", 1)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"search.{name} is {getattr(self, name)}; it must be at least {least}")
+    method: str = setting(
+        "tpe",
+        choices=METHODS,
+        help="How settings are searched for: by tree-structured Parzen estimators (`tpe`, extra "
+        "`search`), at random (`random`), at random with the worse ones given up in stages "
+        "(`halving`), or all of them (`grid`).",
+    )
+    trials: int = setting(
+        20, at_least=1, help="Settings that are tried; `grid` tries the whole space instead."
+    )
+    splits: int = setting(
+        0,
+        at_least=0,
+        help="Validation parts that a setting is scored on at most. 0 is 3 for `tpe` and `halving` "
+        "and 1 for the others.",
+    )
+    keep: int = setting(
+        3, at_least=2, help="For `halving`: each stage keeps the best one in this many settings."
+    )
+    batch: int = setting(4, at_least=1, help="For `tpe`: settings that are tried at a time.")
+    space: str = setting(
+        "default",
+        help="Name of the search space: `default`, or `paper` for the grid of the TripleEntropy paper.",
+    )
 
     @property
     def parts(self) -> int:
@@ -84,24 +97,24 @@ def check_space(space: Space, where: str) -> None:
     """Refuse an empty list, a range without ends, or anything else."""
     if not space:
         raise ConfigError(f"{where} is empty: it names no setting to search")
-    for setting, values in space.items():
+    for name, values in space.items():
         if isinstance(values, Mapping):
             low, high = values.get("low"), values.get("high")
             unknown = values.keys() - {"low", "high", "log"}
             numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
             if unknown or not numbers or not low < high or (values.get("log") and low <= 0):  # type: ignore[operator]
                 raise ConfigError(
-                    f"{where}.{setting} is {dict(values)}; write a range as {{low = 0.05, high = 0.7, log = true}}"
+                    f"{where}.{name} is {dict(values)}; write a range as {{low = 0.05, high = 0.7, log = true}}"
                 )
         elif not isinstance(values, list) or not values:
-            raise ConfigError(f"{where}.{setting} is {values!r}; give a list of values, or a range")
+            raise ConfigError(f"{where}.{name} is {values!r}; give a list of values, or a range")
 
 
 def grid_size(space: Space) -> int:
     """How many settings a grid has; ranges have no grid."""
-    for setting, values in space.items():
+    for name, values in space.items():
         if isinstance(values, Mapping):
-            raise ConfigError(f"the search space has a range for {setting}; a grid needs a list of values")
+            raise ConfigError(f"the search space has a range for {name}; a grid needs a list of values")
     return math.prod(len(values) for values in space.values())
 
 
@@ -144,7 +157,7 @@ def _random_settings(space: Space, amount: int, seed: int) -> list[Options]:
     settings: list[Options] = [{}]
     misses = 0  # draws in a row that were there already
     while len(settings) < amount and misses < 100 + 20 * len(settings):
-        drawn = {setting: _draw(values, generator) for setting, values in space.items()}
+        drawn = {name: _draw(values, generator) for name, values in space.items()}
         misses = misses + 1 if drawn in settings else 0
         if not misses:
             settings.append(drawn)
@@ -218,7 +231,7 @@ def _tpe(space: Space, config: SearchConfig, parts: int, seed: int) -> Steps:
         )
         pruner = optuna.pruners.MedianPruner(n_startup_trials=config.batch)
         study = optuna.create_study(direction="maximize", sampler=sampler, pruner=pruner)
-    distributions = {setting: _distribution(optuna, values) for setting, values in space.items()}
+    distributions = {name: _distribution(optuna, values) for name, values in space.items()}
     settings: list[Options] = [{}]
     whole: dict[int, list[float]] = {}
     whole[0] = yield [Try(0, {}, split) for split in range(parts)]

@@ -1,94 +1,150 @@
-"""TrainConfig: the options of the loop, checked where they are made, and the rule that settles those left open."""
+"""TrainConfig: the options of the training loop, and the rule that settles those left open."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from dataclasses import dataclass
 
-from .errors import ConfigError, did_you_mean
+from closeknit.settings import SettingsTable, setting
+
+from .errors import ConfigError
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 METRICS = ("weighted_f1", "accuracy", "macro_f1")
 
-EPOCHS_OF_1000 = 6  # rows of a few classes, where epochs are left open; fewer rows have more
-FEW_CLASSES = 8  # more need more epochs, with the root of their number, half as many again at the most
-LR_SCALE_OF_1000 = 1.5  # rows and more, where it is left open; falls with the root of their number
-LR_SCALE_OF_TWO = 0.5  # classes: what it falls to; rises with the root of their number to 1
+# Epochs left open: this many for 1,000 rows of a few classes, more for fewer rows.
+EPOCHS_OF_1000 = 6
+# More classes than these need more epochs: by the root of their number, up to half as many again.
+FEW_CLASSES = 8
+# lr_scale left open: this for 1,000 rows and more, falling with the root of the number of rows.
+LR_SCALE_OF_1000 = 1.5
+# It falls to this for two classes; the limit rises to 1 with the root of the number of classes.
+LR_SCALE_OF_TWO = 0.5
 
 
 @dataclass(frozen=True)
-class TrainConfig:
-    """The loop's own options. Learning rates left at None follow `lr`.
+class TrainConfig(SettingsTable, table="train"):
+    """The options of the training loop. Learning rates left at None follow `lr`.
 
-    A batch of `batch_size` rows is one update, whatever the number of processes that share it and
-    of `accumulate` parts it is worked through in.
+    A mini-batch of `batch_size` rows is one update, whatever the number of processes that share it
+    and the number of parts (`accumulate`) that it is computed in.
     """
 
-    epochs: int = 10  # passes over the rows; 0: by the number of rows and classes, 3 to 30
-    batch_size: int = 64  # rows of an update; 0: by the number of rows, 16 or 32
-    lr: float | None = None  # encoder; None: 5e-5 at 768 dimensions, more for narrower ones; TextCNN 1e-3
-    lr_scale: float = 1.0  # times the rate where lr is None; 0: by the number of rows and classes, 0.5 to 1.5
-    head_lr: float | None = None  # heads; None: 10 times lr, TextCNN: lr
-    objective_lr: float | None = None  # what an objective owns; None: as head_lr
-    weight_decay: float = 0.01
-    warmup: float = 0.06  # share of the steps in which the rate rises
-    schedule: str = "linear"
-    clip: float = 1.0
-    accumulate: int = 1
-    chunk_size: int = 0  # rows encoded at once, with the gradients of the whole batch; 0: all of them
-    precision: str = "auto"  # bf16 on a GPU that has it, else fp32
-    seed: int = 2
-    validation: float = 0.0  # share of the training rows held out when there is no validation part
-    evaluate_every: int = 0  # steps between evaluations on the validation part; 0: an epoch
-    patience: int | None = (
-        None  # stop after so many evaluations without gain; 0: never; None: as the objective says
+    epochs: int = setting(
+        10,
+        at_least=0,
+        help="Passes over the training rows. 0, the default of `auto`, follows the number of rows: "
+        "6 for 1,000 rows, 15 for 100, 30 for 16, and 3 for 6,000 and more; with more than 8 classes "
+        "up to half as many again.",
     )
-    class_names: int = 0  # times an epoch shows the name of each class as one of its texts
-    positives: int | None = (
-        None  # rows of a class that meet in a batch; None: 2 where the objective needs them
+    batch_size: int = setting(
+        64,
+        at_least=0,
+        help="Rows per update, whatever the number of processes. 0, the default of `auto`, is 16 for "
+        "fewer than 256 rows and 32 otherwise.",
     )
-    metric: str = "weighted_f1"  # what the best state is chosen by
-    deterministic: bool = True  # the same bits for the same seed on a GPU too
-    graphs: bool = True  # whole updates as CUDA graphs on a GPU
-    checkpoint_seconds: float = 60.0
+    lr: float | None = setting(
+        None,
+        above=0,
+        help="Learning rate of the encoder. None is 5e-5 for an encoder of 768 dimensions, inversely "
+        "proportional to the dimensions for others (1e-4 for 384), and 1e-3 for TextCNN.",
+    )
+    lr_scale: float = setting(
+        1.0,
+        at_least=0,
+        help="Factor on the learning rate where `lr` is none. 0, the default of `auto`, is 1.5 for "
+        "1,000 rows and more; for fewer rows it falls with the root of their number, to 0.5 with two "
+        "classes and to 1 with eight.",
+    )
+    head_lr: float | None = setting(
+        None,
+        above=0,
+        help="Learning rate of the classification head. None is ten times `lr` (for TextCNN: `lr`).",
+    )
+    objective_lr: float | None = setting(
+        None,
+        above=0,
+        help="Learning rate of the parameters of the objective, like SoftTriple's centers. "
+        "None is `head_lr`.",
+    )
+    weight_decay: float = setting(
+        0.01,
+        at_least=0,
+        help="Weight decay of AdamW. Biases, normalisation weights and centers do not decay.",
+    )
+    warmup: float = setting(
+        0.06, at_least=0, below=1, help="Share of the updates in which the learning rates rise."
+    )
+    schedule: str = setting(
+        "linear",
+        choices=SCHEDULES,
+        help="Learning-rate schedule: how the learning rates fall after the warm-up.",
+    )
+    clip: float = setting(1.0, above=0, help="Largest norm of the gradient; a longer one is clipped.")
+    accumulate: int = setting(
+        1,
+        at_least=1,
+        help="Parts of a mini-batch that are computed one after the other: the same update in less "
+        "memory. An objective that compares rows, averages over tokens or weighs classes does so "
+        "within a part.",
+    )
+    chunk_size: int = setting(
+        0,
+        at_least=0,
+        help="Rows that are encoded at once. The objective still sees the whole mini-batch, and its "
+        "gradients are the same. 0 is all rows.",
+    )
+    precision: str = setting(
+        "auto",
+        choices=PRECISIONS,
+        help="Number format of the computation. `auto` is bf16 on a GPU that has it, otherwise fp32.",
+    )
+    seed: int = setting(2, at_least=0, help="Seed of every random number of the run.")
+    validation: float = setting(
+        0.0,
+        at_least=0,
+        below=1,
+        help="Share of the training rows that is held out when the data has no validation part.",
+    )
+    evaluate_every: int = setting(
+        0,
+        at_least=0,
+        help="Updates between evaluations on the validation part; the last update is always followed "
+        "by one. 0 is one evaluation per epoch.",
+    )
+    patience: int | None = setting(
+        None,
+        at_least=0,
+        help="Evaluations without gain after which the run stops early. 0 is never. None is 10 for "
+        "`clld` and 0 for the other objectives.",
+    )
+    class_names: int = setting(
+        0,
+        at_least=0,
+        help="How often per epoch the name of each class is shown as a text of that class, "
+        '`Refund_not_showing_up` as "refund not showing up". The default of `auto` is 3. Names that '
+        "say nothing (`0`, `LABEL_1`) are left out, and pairs of texts have no class names as texts.",
+    )
+    positives: int | None = setting(
+        None,
+        at_least=0,
+        help="Rows of a class that meet in a mini-batch. 0 makes mini-batches by text length alone. "
+        "None is 2 for objectives that compare rows with each other.",
+    )
+    metric: str = setting("weighted_f1", choices=METRICS, help="Metric that chooses the best epoch.")
+    deterministic: bool = setting(True, help="Whether the same seed gives the same bits on a GPU too.")
+    graphs: bool = setting(True, help="Whether whole updates are captured as CUDA graphs on a GPU.")
+    checkpoint_seconds: float = setting(
+        60.0,
+        at_least=0,
+        finite=False,
+        changes_result=False,
+        help="Seconds between saved states of the run. 0 saves after every update.",
+    )
 
-    def __post_init__(self) -> None:
-        if self.accumulate < 1:
-            raise ConfigError(f"train.accumulate is {self.accumulate}; it must be at least 1")
-        for name in ("lr", "head_lr", "objective_lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not (value > 0 and math.isfinite(value)):
-                raise ConfigError(f"train.{name} is {value}; it must be a finite number above 0")
-        for name in (
-            "epochs",
-            "batch_size",
-            "weight_decay",
-            "patience",
-            "positives",
-            "evaluate_every",
-            "seed",
-            "checkpoint_seconds",
-            "chunk_size",
-            "class_names",
-        ):
-            if not (getattr(self, name) or 0) >= 0:  # nor NaN
-                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must not be negative")
-        if not (self.lr_scale >= 0 and math.isfinite(self.lr_scale)):
-            raise ConfigError(f"train.lr_scale is {self.lr_scale}; it must be 0 or above it")
-        for name in ("warmup", "validation"):
-            if not 0.0 <= getattr(self, name) < 1.0:
-                raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be from 0 to below 1")
-        for name, known in (
-            ("schedule", SCHEDULES),
-            ("precision", PRECISIONS),
-            ("metric", METRICS),
-        ):
-            if getattr(self, name) not in known:
-                raise ConfigError(
-                    f"train.{name} is {getattr(self, name)}{did_you_mean(str(getattr(self, name)), known)}"
-                )
+    def check_relations(self) -> None:
+        """Refuse settings that contradict the batch size."""
         if self.positives == 1 or 0 < self.batch_size < (self.positives or 0):
             raise ConfigError(
                 f"train.positives is {self.positives}; it must be 0, or from 2 to the batch size"
@@ -99,18 +155,23 @@ class TrainConfig:
             )
 
     def settled(self, rows: int, classes: int) -> TrainConfig:
-        """With epochs, batch size and scale of the rate for so many rows and classes, where they were left open."""
+        """The same with open settings resolved for this number of rows and classes.
+
+        Open are `epochs`, `batch_size` and `lr_scale` where they are 0.
+        """
         epochs = self.epochs
         if not epochs:
-            many = min(1.5, max(1.0, (classes / FEW_CLASSES) ** 0.5))
-            epochs = int(min(30.0, max(3.0, EPOCHS_OF_1000 * (1000 / rows) ** 0.4 * many)))
+            more_classes = min(1.5, max(1.0, (classes / FEW_CLASSES) ** 0.5))
+            epochs = int(min(30.0, max(3.0, EPOCHS_OF_1000 * (1000 / rows) ** 0.4 * more_classes)))
         batch_size = self.batch_size or (16 if rows < 256 else 32)
         least = min(1.0, LR_SCALE_OF_TWO * (classes / 2) ** 0.5)
-        scale = self.lr_scale or round(max(least, LR_SCALE_OF_1000 * min(1.0, rows / 1000) ** 0.5), 2)
+        scale = self.lr_scale
+        if not scale:
+            scale = round(max(least, LR_SCALE_OF_1000 * min(1.0, rows / 1000) ** 0.5), 2)
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size, lr_scale=scale)
 
     def require_settled(self) -> None:
-        """Refuse what was left open, where no rule says what it should be, and what only a classifier of one task has."""
+        """Refuse open settings where no rule resolves them, and settings of classifiers of one task."""
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1")

@@ -26,7 +26,7 @@ def train_in_folder(
 
     Of several processes only the first returns scores; the others return nothing.
     """
-    folder = RunFolder.open(out, resume=resume, overwrite=overwrite)
+    folder = RunFolder.open(out, RunConfig, resume=resume, overwrite=overwrite)
     world = folder.world
     parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
     identity = {

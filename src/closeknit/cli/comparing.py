@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_library
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ import typer
 
 from closeknit.cli.shared import JsonOption, app, print_json, stoppable
 from closeknit.errors import ConfigError
+from closeknit.settings import changed_tables, given_options, parse_changes
 
 
 @app.command(
@@ -94,7 +94,6 @@ def compare(
     import shlex
 
     from closeknit.comparison import Place, run_study, write_tables
-    from closeknit.config import read_tables
     from closeknit.pages import write_report
     from closeknit.progress import say
     from closeknit.report import (
@@ -105,7 +104,7 @@ def compare(
         overall_in_words,
         paper_table,
     )
-    from closeknit.study import read_study
+    from closeknit.study_file import read_study
 
     asked: dict[str, Any] = {}
     if search is not None:
@@ -119,7 +118,7 @@ def compare(
         else:
             raise ConfigError(f"--search is {search}; give a number of settings to try, grid or none")
     asked |= {key: value for key, value in (("method", method), ("space", space)) if value is not None}
-    given = {
+    study_options = {
         "data": list(data) if data else None,
         "objectives": _names(objectives),
         "sizes": _whole_numbers("--sizes", sizes, all_is=0),
@@ -129,8 +128,8 @@ def compare(
         "search": asked or ({} if search == "none" else None),
     }
     named = {"encoder.name": encoder, "train.epochs": epochs, "train.batch_size": batch_size, "train.lr": lr}
-    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    study = read_study(config, given, read_tables({}, [*changes, *(set_ or [])]))
+    changes = changed_tables({}, [*given_options(named), *parse_changes(set_ or [])])
+    study = read_study(config, study_options, changes)
     place = Place(workers, ray, threads, gpus)
     with stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):
         command = "closeknit " + shlex.join(sys.argv[1:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,7 @@ from closeknit.cli.shared import (
     stoppable,
 )
 from closeknit.errors import ConfigError
+from closeknit.settings import changed_tables, given_options, parse_changes
 
 
 @app.command(epilog="Example: closeknit train messages --objective triple_entropy --out runs/first")
@@ -71,8 +71,7 @@ def train(
         "train.lr": lr,
         "train.seed": seed,
     }
-    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    run = read_config(config, [*changes, *(set_ or [])])
+    run = read_config(config, set_ or [], options=named)
     folder = out or Path("runs") / f"{Path(data).resolve().name.partition('.')[0]}-{run.objective.name}"
     with stoppable("stopped before the first step"):
         metrics = train_in_folder(data, run, folder, resume=resume, overwrite=overwrite)
@@ -156,11 +155,11 @@ def embeddings(
 
     The folder opens in sentence-transformers with the same vectors.
     """
-    from closeknit.config import read_tables, read_toml
     from closeknit.data.scored_pairs import read_scored_pairs
     from closeknit.data.sentences import read_sentences
-    from closeknit.embeddings.model import with_recipe
+    from closeknit.embedding_config import with_recipe
     from closeknit.embeddings.run import embed_in_folder
+    from closeknit.settings import read_toml
 
     columns = {
         role: name
@@ -180,8 +179,9 @@ def embeddings(
         "train.lr": lr,
         "train.seed": seed,
     }
-    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    tables = read_tables(read_toml(config) if config else {}, [*changes, *(set_ or [])])
+    tables = changed_tables(
+        read_toml(config) if config else {}, [*given_options(named), *parse_changes(set_ or [])]
+    )
     if len(found.columns) == 2 and isinstance(tables.setdefault("method", {}), dict):
         tables["method"].setdefault("name", "multiple_negatives")
     run = with_recipe(tables, len(found.columns) + (mine and paired))
@@ -265,13 +265,12 @@ def multitask(
         "train.head_lr": None if lr is None else 10 * lr,
         "train.seed": seed,
     }
-    for given in data or []:
-        task, equals, source = given.partition("=")
+    for pair in data or []:
+        task, equals, source = pair.partition("=")
         if not equals or not source:
-            raise ConfigError(f"--data is {given}; write it as TASK=SOURCE, like sts=pairs.csv")
+            raise ConfigError(f"--data is {pair}; write it as TASK=SOURCE, like sts=pairs.csv")
         named[f"tasks.{task}.data"] = source
-    changes = [f"{key}={json_library.dumps(value)}" for key, value in named.items() if value is not None]
-    config = read_multitask(study, [*changes, *(set_ or [])])
+    config = read_multitask(study, set_ or [], options=named)
     if scale != 1.0:
         config = config.scaled(scale)
     folder = out or Path("runs") / Path(study).stem

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from closeknit.settings import SettingsTable, setting
+
 from ..errors import DataError, MissingExtra, did_you_mean
 from .examples import DataSet, Examples, build_examples
 from .json_lines import parse_json_lines
-from .validation import check_empty_choice
 
 Table = dict[str, list[Any]]  # column name -> its values; all columns have the same length
 
@@ -24,17 +25,24 @@ _FILES_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(SettingsTable, table="data"):
     """Which columns of a table are read. None means the usual name, if the table has it."""
 
-    text: str | None = None
-    text2: str | None = None  # "": read no second text, even if the table has one
-    label: str | None = None
-    empty: str = "error"  # a row with a blank text or without a score: "error" or "drop"
-    score: str | None = None
-
-    def __post_init__(self) -> None:
-        check_empty_choice(self.empty)
+    text: str | None = setting(None, default_text="the usual", help="Column that holds the text.")
+    text2: str | None = setting(
+        None,
+        default_text="the usual",
+        help="Column that holds the second text of a pair. With an empty name no second text is read, "
+        "even if the table has a column `text2`.",
+    )
+    label: str | None = setting(None, default_text="the usual", help="Column that holds the class.")
+    empty: str = setting(
+        "error",
+        choices=("error", "drop"),
+        help="What happens to rows with a blank text or without a score: `error` refuses them, "
+        "`drop` leaves them out.",
+    )
+    score: str | None = setting(None, default_text="the usual", help="Column that holds the score of a pair.")
 
 
 # ---------------------------------------------------------------- files

@@ -15,7 +15,8 @@ from closeknit import random_streams
 from closeknit.data.examples import Examples
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import Sentences
-from closeknit.embeddings.model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
+from closeknit.embedding_config import EmbeddingConfig, MethodConfig
+from closeknit.embeddings.model import Dense, SentenceModel
 from closeknit.embeddings.scores import geometry_scores, sts_scores
 from closeknit.encoder import load_language_head
 from closeknit.errors import ConfigError, DataError

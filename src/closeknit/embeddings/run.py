@@ -8,8 +8,9 @@ from typing import Any
 from closeknit.data.examples import Examples, Fingerprint
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import Sentences
+from closeknit.embedding_config import EmbeddingConfig
 from closeknit.embeddings.fit import EmbeddingFit, check_data
-from closeknit.embeddings.model import EmbeddingConfig, SentenceModel, is_sentence_encoder
+from closeknit.embeddings.model import SentenceModel, is_sentence_encoder
 from closeknit.embeddings.negatives import mine_negatives
 from closeknit.models.run import RunFolder
 from closeknit.processes import leave
@@ -31,7 +32,7 @@ def embed_in_folder(
     With `mine`, every pair gets a hard negative, found by the encoder before training. Of several processes
     only the first returns metrics.
     """
-    folder = RunFolder.open(out, resume=resume, overwrite=overwrite)
+    folder = RunFolder.open(out, EmbeddingConfig, resume=resume, overwrite=overwrite)
     world = folder.world
     check_data(sentences, config.method, mine=mine)
     if world.main and is_sentence_encoder(config.encoder.name):

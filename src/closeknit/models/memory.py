@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from closeknit import random_streams
-from closeknit.config import EncoderConfig
 from closeknit.data.examples import Examples, Rows
 from closeknit.encoder import Encoder
+from closeknit.encoder_config import EncoderConfig
 from closeknit.processes import World, seeded
 from closeknit.tokens import RememberingTokeniser, Shelf, Tokeniser
 from closeknit.training import Training

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from closeknit import checkpoint
 from closeknit.checkpoint import lock_folder, no_space_explained, read_json, write_json
-from closeknit.config import differences
 from closeknit.errors import ConfigError, ModelError, Stopped
 from closeknit.models.fit import Fit
 from closeknit.models.folder import (
@@ -28,6 +27,7 @@ from closeknit.models.folder import (
 )
 from closeknit.processes import World, this_world, wait_for_all
 from closeknit.progress import follow, say
+from closeknit.settings import Configuration, differences
 
 # What a run is: its kind, its settings under "run", and the fingerprint of its rows under "data".
 Identity = Mapping[str, Any]
@@ -43,9 +43,12 @@ class RunFolder:
     resume: bool
     overwrite: bool
     world: World
+    settings: type[Configuration]  # what the settings of the product are
 
     @staticmethod
-    def open(path: Path, *, resume: bool = False, overwrite: bool = False) -> RunFolder:
+    def open(
+        path: Path, settings: type[Configuration], *, resume: bool = False, overwrite: bool = False
+    ) -> RunFolder:
         """The folder for this program's processes. A folder that is taken is refused."""
         if resume and overwrite:
             raise ConfigError(
@@ -54,7 +57,7 @@ class RunFolder:
         world = this_world()
         if world.main:
             check_folder(path, resume=resume, overwrite=overwrite)
-        return RunFolder(path, resume, overwrite, world)
+        return RunFolder(path, resume, overwrite, world, settings)
 
     def inside(self, *names: str) -> RunFolder:
         """A folder inside this one, with the same wishes."""
@@ -162,7 +165,7 @@ class RunFolder:
     def check_resumable(self, identity: Identity, *, tell: Callable[[str], None] = say) -> None:
         """Refuse to resume a run, finished or not, that differs from this one."""
         if self.finished:
-            _refuse_changes(self._identity_of_finished_run(identity), identity)
+            self._refuse_changes(self._identity_of_finished_run(identity), identity)
             return
         path = self.states / IDENTITY
         if not path.exists():
@@ -174,7 +177,7 @@ class RunFolder:
         kind = str(before.get("kind", identity["kind"]))
         if kind != identity["kind"]:
             raise ConfigError(f"the run in {self.path} trains {KINDS[kind]}, not {KINDS[identity['kind']]}")
-        _refuse_changes(before, identity)
+        self._refuse_changes(before, identity)
 
     def _identity_of_finished_run(self, identity: Identity) -> Identity:
         facts = read_facts(self.path, identity["kind"])
@@ -183,6 +186,18 @@ class RunFolder:
             "run": metrics.get("asked", facts.get("run", {})),
             "data": metrics.get("data", identity["data"]),
         }
+
+    def _refuse_changes(self, before: Identity, now: Identity) -> None:
+        changes = differences(self.settings, before["run"], now["run"])
+        if changes:
+            raise ConfigError(
+                f"--resume with another configuration: {'; '.join(changes)}. Use the same settings, or --overwrite"
+            )
+        if before["data"] != now["data"]:
+            raise ConfigError(
+                f"--resume with other data: the run began with {before['data'].get('rows')} rows, now there are "
+                f"{now['data']['rows']}, or their texts or labels changed; use the same data, or --overwrite"
+            )
 
 
 def check_folder(path: Path, *, resume: bool, overwrite: bool) -> None:
@@ -198,19 +213,6 @@ def check_folder(path: Path, *, resume: bool, overwrite: bool) -> None:
         )
     if not (resume or overwrite):
         raise ConfigError(f"{path} exists already; --resume continues it, --overwrite replaces it")
-
-
-def _refuse_changes(before: Identity, now: Identity) -> None:
-    changes = differences(before["run"], now["run"])
-    if changes:
-        raise ConfigError(
-            f"--resume with another configuration: {'; '.join(changes)}. Use the same settings, or --overwrite"
-        )
-    if before["data"] != now["data"]:
-        raise ConfigError(
-            f"--resume with other data: the run began with {before['data'].get('rows')} rows, now there are "
-            f"{now['data']['rows']}, or their texts or labels changed; use the same data, or --overwrite"
-        )
 
 
 class _StopSignals:

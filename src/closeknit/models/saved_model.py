@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from closeknit import __version__
 from closeknit.bare import load_bare
 from closeknit.checkpoint import read_json, read_tensors, tensor_names, write_json
-from closeknit.config import to_toml
 from closeknit.devices import existing_device
 from closeknit.encoder import Encoder, load_pretrained
 from closeknit.errors import ModelError
@@ -33,6 +32,7 @@ from closeknit.models.folder import (
     read_facts,
     save_folder,
 )
+from closeknit.settings import to_toml
 from closeknit.textcnn import TextCNN
 from closeknit.tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
 

@@ -14,8 +14,8 @@ from closeknit import random_streams
 from closeknit.data.examples import Examples
 from closeknit.data.parts import Parts
 from closeknit.data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
+from closeknit.embedding_config import EmbeddingConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
-from closeknit.embeddings.model import EmbeddingConfig, with_recipe
 from closeknit.encoder import Encoder
 from closeknit.errors import ConfigError, DataError
 from closeknit.heads import Projection, Weighting

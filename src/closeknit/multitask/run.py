@@ -37,7 +37,7 @@ def multitask_in_folder(
     With `alone`, every task is first trained by itself, with the same settings, in `out/alone/TASK`. Of several
     processes only the first returns scores.
     """
-    folder = RunFolder.open(out, resume=resume, overwrite=overwrite)
+    folder = RunFolder.open(out, MultiTaskConfig, resume=resume, overwrite=overwrite)
     main = folder.world.main
     tell = say if main else lambda text: None
     data = load_tasks(config, tell=tell)
