@@ -9,24 +9,23 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
-    ["errors", "geometry", "metrics", "kernels", "charts", "model_files"],
-    ["centers", "search", "analysis", "halves", "stepping", "train_config"],
+    ["errors", "geometry", "metrics", "kernels", "charts", "model_files", "json_lines"],
+    ["centers", "search", "halves", "stepping", "train_config"],
     ["blocks"],
     ["plain"],
-    ["objectives", "data", "mistakes"],
+    ["objectives", "data"],
     [
         "samplers",
         "catalogue",
-        "report",
         "sentences",
         "mining",
         "tokens",
         "textcnn",
         "processes",
-        "plots",
-        "pages",
         "embedding_scores",
     ],
+    ["study_statistics"],
+    ["study_tables"],
     ["encoder", "bare", "checkpoint", "tasks", "schedules", "surgery"],
     ["heads", "views", "lean", "graphs", "rates"],
     ["evaluation", "training", "card"],
@@ -39,6 +38,7 @@ LAYERS = [
     ["runners", "study"],
     ["plans"],
     ["comparison"],
+    ["reports"],
     ["demo"],
     ["cli"],
     ["__main__", "__init__"],
@@ -78,7 +78,21 @@ def test_nothing_imports_from_above(path):
 
 
 @pytest.mark.parametrize(
-    "name", ["metrics", "report", "data", "samplers", "errors", "cli", "search", "pages"]
+    "name",
+    [
+        "metrics",
+        "study_statistics",
+        "study_tables",
+        "data",
+        "samplers",
+        "errors",
+        "cli",
+        "search",
+        "charts.png",
+        "multitask.mistakes",
+        "reports.study_page",
+        "reports.multitask_page",
+    ],
 )
 def test_what_need_not_know_torch_does_not_import_it(name):
     import subprocess

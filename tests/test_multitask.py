@@ -16,7 +16,6 @@ import torch
 from closeknit import MultiTask
 from closeknit.data import Examples
 from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.mistakes import word_overlap
 from closeknit.multitask import (
     MultiTaskConfig,
     MultiTaskFit,
@@ -28,6 +27,7 @@ from closeknit.multitask import (
 )
 from closeknit.multitask.config import TaskConfig
 from closeknit.multitask.fit import pretraining_sentences
+from closeknit.multitask.mistakes import word_overlap
 from closeknit.sentence_model import load_sentence_model
 from closeknit.sentences import judged_sentences, sentences_from
 from conftest import run_command

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import catalogue
+from .charts.png import alignment_uniformity, pyplot
 from .data import DataSet, Examples, split
 from .embedding_scores import Score, as_scores, evaluate_suite, labelled_scores
 from .embedding_scores import retrieval as retrieval_scores
 from .errors import ConfigError, DataError
-from .plots import alignment_uniformity, pyplot
 from .progress import say
 from .sentence_model import SentenceModel, load_sentence_model
 from .sentences import read_sentences

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from . import __version__, checkpoint
 from .bare import load_bare
 from .card import model_card
+from .charts.png import distance_map
 from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
 from .config import RunConfig, to_toml
 from .data import Examples
@@ -46,7 +47,6 @@ from .model_files import (
     remove_listed,
 )
 from .objectives import build_objective
-from .plots import distance_map
 from .textcnn import TextCNN
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
 

@@ -178,7 +178,7 @@ class Board:
         from rich.table import Table
         from rich.text import Text
 
-        from .report import summarise
+        from .study_statistics import summarise
 
         table = Table(box=None, pad_edge=False)
         for column in ("data", "rows", "objective", "runs", "weighted F1", "gain", "p"):

@@ -20,6 +20,7 @@ from .config import RunConfig
 from .data import Examples, Rows
 from .evaluation import outputs, softmax
 from .fitting import Fit, Lane, Stock
+from .json_lines import read_json_lines
 from .metrics import classification_scores
 from .model import label_numbers
 from .processes import this_world
@@ -225,22 +226,9 @@ def mend(path: Path) -> int:
     return len(raw) - whole
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file of lines; one that cannot be read is passed over."""
-    if not path.exists():
-        return
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        if isinstance(record, dict):
-            yield record
-
-
 def read_results(path: Path) -> list[Result]:
     """The results of a file, each run once; a line that is damaged is passed over."""
-    return list({result.key: result for result in _results(read_lines(path))}.values())
+    return list({result.key: result for result in _results(read_json_lines(path))}.values())
 
 
 def _results(records: Iterable[Mapping[str, Any]]) -> Iterator[Result]:

@@ -254,7 +254,7 @@ def multitask(
     [train] and [pretrain] stand where something else than the defaults is meant. The state with the best average is kept.
     """
     from ..multitask import read_multitask
-    from ..pages import write_multitask_report
+    from ..reports.multitask_page import write_multitask_report
     from ..runs import multitask_in_folder
 
     named = {

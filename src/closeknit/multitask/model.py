@@ -22,7 +22,6 @@ from ..encoder import Encoder
 from ..errors import ConfigError, did_you_mean
 from ..evaluation import Floats, outputs, softmax
 from ..metrics import classification_scores, pearson, spearman
-from ..mistakes import Mistake, class_mistakes, read_mistakes, score_mistakes, write_mistakes
 from ..model import (
     damage_explained,
     describe_folder,
@@ -39,6 +38,7 @@ from ..tokens import Tokeniser, Tokens, stacked
 from .config import MultiTaskConfig, TaskConfig
 from .data import TaskData, as_asked, named
 from .heads import PairHead, SingleHead, Top
+from .mistakes import Mistake, class_mistakes, read_mistakes, score_mistakes, write_mistakes
 
 
 @dataclass(frozen=True)
