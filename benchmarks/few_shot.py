@@ -35,7 +35,7 @@ from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue
 from closeknit.encoder import default_encoder, quiet_transformers
 from closeknit.models.saved_model import versions
-from closeknit.report import over_pools
+from closeknit.study_statistics import gains_over_data_sets
 
 LENGTH, TESTED = 128, 1000
 
@@ -212,10 +212,10 @@ def tested(gains: dict[tuple[int, str], float]) -> list[str]:
         "| rows a class | data sets | mean | counted as | mean | 95 % interval | p | p, Holm | Wilcoxon |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for one in over_pools(by_shots):
+    for one in gains_over_data_sets(by_shots):
         plain, test = statistics.mean(gain for _, gain in by_shots[one.objective]), one.gain
         lines.append(
-            f"| {one.objective} | {one.sets} | {100 * plain:+.2f} | {one.pools} | {100 * test.mean:+.2f} | "
+            f"| {one.objective} | {one.data_sets} | {100 * plain:+.2f} | {one.pools} | {100 * test.mean:+.2f} | "
             f"{100 * test.low:+.2f} to {100 * test.high:+.2f} | {test.p_value:.3f} | {one.p_holm:.3f} | {one.p_signed_rank:.3f} |"
         )
     return lines

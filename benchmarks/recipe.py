@@ -28,9 +28,10 @@ import torch
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue
+from closeknit.json_lines import read_json_lines
 from closeknit.models.memory import Stock
 from closeknit.models.saved_model import versions
-from closeknit.protocol import Job, append_line, read_lines
+from closeknit.protocol import Job, append_line
 from closeknit.runners import Here, cores
 
 ROWS, TESTED = 1000, 1500
@@ -125,7 +126,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
     if options.table:
-        print(table(read_lines(options.table)))
+        print(table(read_json_lines(options.table)))
         return
     options.out.mkdir(parents=True, exist_ok=True)
     if not options.parts:
@@ -142,7 +143,7 @@ def main() -> None:
     }
     stem = f"recipe-{options.shots}" if options.shots else "recipe"
     path = options.out / f"{stem}.jsonl"
-    done = {record["key"]: record for record in read_lines(path)}
+    done = {record["key"]: record for record in read_json_lines(path)}
     for name in options.data or SETS:
         examples = catalogue.load(name).training
         wanted = [

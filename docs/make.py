@@ -31,7 +31,7 @@ ROWS = [
             ("evaluate", "scores", "evaluation, metrics"),
             ("save", "model folder", "model"),
             ("record", "Result rows", "protocol"),
-            ("report", "table, test, picture", "report, plots"),
+            ("report", "table, test, picture", "study_tables, charts"),
         ],
     ),
 ]

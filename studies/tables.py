@@ -13,9 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from closeknit.plots import distance_map, pyplot
+from closeknit.charts.png import distance_map, pyplot
 from closeknit.protocol import read_results
-from closeknit.report import markdown_report, summarise
+from closeknit.study_statistics import summarise
+from closeknit.study_tables import markdown_report
 
 RESULTS = Path(__file__).parent / "results"
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -20,7 +20,7 @@ import pytest
 from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
 from closeknit.errors import ConfigError
-from closeknit.protocol import read_lines
+from closeknit.json_lines import read_json_lines
 from closeknit.study import Source, Study
 
 pytest.importorskip("ray", reason="needs the extra cluster")
@@ -31,7 +31,7 @@ def rows_of(out: Path) -> list[str]:
     """The lines of the results but for how long they took, in an order of their own."""
     return sorted(
         json.dumps({k: v for k, v in record.items() if k != "seconds"}, sort_keys=True)
-        for record in read_lines(out / "results.jsonl")
+        for record in read_json_lines(out / "results.jsonl")
     )
 
 
@@ -103,7 +103,7 @@ def test_a_node_dies_and_all_results_arrive_once(study, tmp_path, request):
             text=True,
         )
         results, ended = tmp_path / "cluster" / "results.jsonl", time.monotonic() + 300
-        while len(list(read_lines(results))) < 4:
+        while len(list(read_json_lines(results))) < 4:
             assert driver.poll() is None, driver.stderr.read()
             assert time.monotonic() < ended, "the cluster did nothing"
             time.sleep(0.1)

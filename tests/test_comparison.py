@@ -23,10 +23,11 @@ from closeknit.checkpoint import lock_folder
 from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
 from closeknit.errors import ConfigError, DataError, ModelError, TrainingError
-from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
-from closeknit.report import of_last_search
+from closeknit.json_lines import read_json_lines
+from closeknit.protocol import Outcome, append_line, mend, read_results
 from closeknit.search import SearchConfig
 from closeknit.study import Source, Study, with_options
+from closeknit.study_statistics import trials_of_last_search
 from closeknit.training import NotFinite
 
 ONE = Place(threads=1)
@@ -64,7 +65,7 @@ def rows_of(out):
     """The lines of the results but for how long they took, in an order of their own."""
     return sorted(
         json.dumps({k: v for k, v in record.items() if k != "seconds"}, sort_keys=True)
-        for record in read_lines(Path(out) / "results.jsonl")
+        for record in read_json_lines(Path(out) / "results.jsonl")
     )
 
 
@@ -78,14 +79,14 @@ def test_an_objective_with_an_empty_space_is_left_as_it_is(study, tmp_path, sele
     )
     results = run_study(made, tmp_path / "out", place=ONE, show=False)
     assert len(results) == 4
-    tried = {record["objective"] for record in read_lines(tmp_path / "out" / "trials.jsonl")}
+    tried = {record["objective"] for record in read_json_lines(tmp_path / "out" / "trials.jsonl")}
     assert tried == {"cross_entropy"}
 
 
 def test_every_run_is_a_line_with_all_that_was_promised(study, tmp_path):
     results = run_study(study(), tmp_path / "out", place=ONE, show=False)
     assert len(results) == 2 * 2 * 2
-    lines = list(read_lines(tmp_path / "out" / "results.jsonl"))
+    lines = list(read_json_lines(tmp_path / "out" / "results.jsonl"))
     promised = "data size objective options encoder seed fold weighted_f1 accuracy macro_f1 seconds steps versions key".split()
     for line in lines:
         assert set(promised) <= line.keys()
@@ -298,11 +299,11 @@ def test_a_file_of_lines_is_mended_wherever_it_was_cut(tmp_path, cut):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) - cut])
     mend(path)
-    kept = list(read_lines(path))
+    kept = list(read_json_lines(path))
     assert kept == [{"key": f"k{n}", "text": "a\u2028b"} for n in range(len(kept))]
     append_line(path, {"key": "next"})
-    assert list(read_lines(path))[-1] == {"key": "next"}
-    assert len(list(read_lines(path))) == len(kept) + 1
+    assert list(read_json_lines(path))[-1] == {"key": "next"}
+    assert len(list(read_json_lines(path))) == len(kept) + 1
 
 
 def test_damaged_lines_are_passed_over(tmp_path):
@@ -401,10 +402,10 @@ def test_a_search_goes_on_to_the_same_choice(study, tmp_path, method):
     (cut / "trials.jsonl").write_text("".join(trials[:5]) + trials[5][:20])
     run_study(made, cut, place=ONE, show=False)
     assert rows_of(cut) == whole
-    again = [{k: v for k, v in t.items() if k != "seconds"} for t in read_lines(cut / "trials.jsonl")]
+    again = [{k: v for k, v in t.items() if k != "seconds"} for t in read_json_lines(cut / "trials.jsonl")]
     first = [
         {k: v for k, v in t.items() if k != "seconds"}
-        for t in read_lines(tmp_path / "whole" / "trials.jsonl")
+        for t in read_json_lines(tmp_path / "whole" / "trials.jsonl")
     ]
     assert again == first  # no trial twice, none lost
     assert {"data", "objective", "seed", "fold", "split", "trial", "options", "score", "key"} <= first[
@@ -443,9 +444,9 @@ def test_a_search_that_was_given_up_for_another_leaves_no_trace_in_the_report(
     again = [line for line in trained if "trial" in line and line["fold"] == 0]
     assert {line["trial"] for line in again} == {0, 1, 2}
     assert all(line["seconds"] == 0.0 for line in again)  # none was trained twice
-    shown = of_last_search(read_lines(out / "trials.jsonl"))
+    shown = trials_of_last_search(read_json_lines(out / "trials.jsonl"))
     run_study(searching(3), tmp_path / "fresh", place=ONE, show=False)
-    fresh = list(read_lines(tmp_path / "fresh" / "trials.jsonl"))
+    fresh = list(read_json_lines(tmp_path / "fresh" / "trials.jsonl"))
     assert [(t["key"], t["run"], t["score"]) for t in shown] == [
         (t["key"], t["run"], t["score"]) for t in fresh
     ]
@@ -460,7 +461,7 @@ def test_choosing_on_the_reported_folds_is_called_optimistic(study, tmp_path):
     )
     results = run_study(made, tmp_path / "out", place=ONE, show=False)
     assert {result.selection for result in results} == {"paper"}
-    trials = list(read_lines(tmp_path / "out" / "trials.jsonl"))
+    trials = list(read_json_lines(tmp_path / "out" / "trials.jsonl"))
     assert len(trials) == 3 * 4
     means = {}
     for trial in trials:
@@ -489,7 +490,7 @@ def test_a_setting_that_breaks_the_training_scores_nothing(study, tmp_path, monk
         spaces={"cross_entropy": {"train.lr": [1.0, 1e-3]}},
     )
     run_study(made, tmp_path / "out", place=ONE, show=False)
-    assert 0.0 in [trial["score"] for trial in read_lines(tmp_path / "out" / "trials.jsonl")]
+    assert 0.0 in [trial["score"] for trial in read_json_lines(tmp_path / "out" / "trials.jsonl")]
     fixed = study(seeds=(2,))
     broken = {
         name: dataclasses.replace(
@@ -562,7 +563,7 @@ def test_workers_end_with_the_command_that_was_killed(data, tiny, tmp_path, clos
     command = subprocess.Popen(
         arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    while not list(read_lines(out / "results.jsonl")):
+    while not list(read_json_lines(out / "results.jsonl")):
         assert command.poll() is None, command.stderr.read()
         time.sleep(0.05)
     command.kill()
@@ -624,7 +625,8 @@ def test_killed_at_twenty_random_moments_it_ends_with_the_same_rows(study, tmp_p
 
 def trials_of(out):
     return sorted(
-        json.dumps({k: v for k, v in t.items() if k != "seconds"}) for t in read_lines(out / "trials.jsonl")
+        json.dumps({k: v for k, v in t.items() if k != "seconds"})
+        for t in read_json_lines(out / "trials.jsonl")
     )
 
 

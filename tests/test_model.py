@@ -269,7 +269,7 @@ def test_files_that_are_only_looked_at_may_go(saved, tmp_path):
 
 def test_dollars_in_class_names_are_drawn_as_they_are(tmp_path):
     pytest.importorskip("matplotlib")
-    from closeknit.plots import distance_map
+    from closeknit.charts.png import distance_map
 
     distance_map(tmp_path / "d.png", np.eye(4, dtype=np.float32), ["$", "$$", "$5_$10", "^$_{$"])
     assert (tmp_path / "d.png").stat().st_size > 1000

@@ -19,10 +19,10 @@ from closeknit.data.parts import Parts
 from closeknit.data.sentences import sentences_from_labelled_pairs
 from closeknit.embeddings.model import load_sentence_model
 from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.mistakes import word_overlap
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig, read_multitask, recipes
 from closeknit.multitask.data import load_tasks
 from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
+from closeknit.multitask.mistakes import word_overlap
 from closeknit.multitask.model import MultiTaskModel
 from conftest import run_command
 

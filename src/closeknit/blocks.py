@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .halves import Halves
+from closeknit.halves import Halves
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")  # these count positions from the padding's own on
 _BERT = ("bert", "electra", *ROBERTA)
@@ -132,7 +132,7 @@ class FusedTrunk:
 
     def fits(self, inputs: dict[str, Tensor]) -> bool:
         """Whether this batch can be taken: not too long, and no hook that would be passed by."""
-        from .kernels.layers import LONGEST
+        from closeknit.kernels.layers import LONGEST
 
         return inputs["input_ids"].shape[1] <= LONGEST and not hooked(self.layers)
 
@@ -259,7 +259,7 @@ class _AddNorm(torch.autograd.Function):
         p: float,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor]:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         out, half, total, mean, shrink = layers.norm(a, bias, rest, gain, shift, eps, seed, site, p, dtype)
         ctx.save_for_backward(total, gain, mean, shrink, seed)
@@ -270,7 +270,7 @@ class _AddNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         total, gain, mean, shrink, seed = ctx.saved_tensors
         given = [None if grad is None else grad.contiguous() for grad in grads]
@@ -296,7 +296,7 @@ class _Attend(torch.autograd.Function):
         site: int,
         p: float,
     ) -> Tensor:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         ctx.save_for_backward(qkv, biases, lengths, seed)
         ctx.T, ctx.heads, ctx.site, ctx.p = T, heads, site, p
@@ -305,7 +305,7 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         qkv, biases, lengths, seed = ctx.saved_tensors
         grad = grads[0].contiguous()
@@ -322,7 +322,7 @@ def dropped(x: Tensor, seed: Tensor, site: int, p: float) -> Tensor:
 class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, seed: Tensor, site: int, p: float) -> Tensor:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         ctx.save_for_backward(seed)
         ctx.site, ctx.p = site, p
@@ -331,7 +331,7 @@ class _Drop(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         (seed,) = ctx.saved_tensors
         return layers.drop(grads[0], seed, ctx.site, ctx.p), None, None, None
@@ -342,7 +342,7 @@ class _Gelu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         ctx.save_for_backward(x, bias)
         return layers.gelu(x, bias)
@@ -350,7 +350,7 @@ class _Gelu(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         return layers.gelu_back(grads[0].contiguous(), *ctx.saved_tensors)
 
@@ -373,7 +373,7 @@ class _Lookup(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .kernels import layers
+        from closeknit.kernels import layers
 
         (ids,) = ctx.saved_tensors
         return None, layers.scatter(ids, grads[0].contiguous(), ctx.rows, ctx.skipped), None

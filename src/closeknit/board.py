@@ -8,7 +8,7 @@ from typing import Any
 
 from closeknit.progress import say
 from closeknit.protocol import Job, Outcome, Result
-from closeknit.report import summarise
+from closeknit.study_statistics import summarise
 
 
 class Board:

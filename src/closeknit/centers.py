@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .geometry import inverse_length
+from closeknit.geometry import inverse_length
 
 # Similarities held at once: two buffers of 3 MiB in float32 on a CPU, one of 64 MiB on a GPU.
 CPU_ELEMENTS, GPU_BYTES = 3 * 2**18, 2**26
@@ -77,7 +77,7 @@ def _kernels(z: Tensor) -> Any:
     if not z.is_cuda or z.dtype == torch.float64:
         return None
     try:
-        from .kernels import centers
+        from closeknit.kernels import centers
     except ImportError:
         return None
     return centers

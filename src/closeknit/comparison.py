@@ -15,17 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from closeknit import report
 from closeknit.board import Board
 from closeknit.checkpoint import lock_folder, no_space_explained, write_json
 from closeknit.data.examples import Examples
 from closeknit.errors import ConfigError, TrainingError
+from closeknit.json_lines import read_json_lines
 from closeknit.models.saved_model import versions
 from closeknit.plans import Cell, Loaded, Plan, Planner, cells_of
 from closeknit.progress import say
-from closeknit.protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results
+from closeknit.protocol import Job, Outcome, Result, append_line, mend, read_results
 from closeknit.runners import Cluster, Here, Runner, Workers, threads_each
 from closeknit.study import Study
+from closeknit.study_statistics import Line, optimism, summarise, trials_of_last_search
+from closeknit.study_tables import csv_table, markdown_report
 
 STUDY, RESULTS, TRIALS, DETAILS = "study.json", "results.jsonl", "trials.jsonl", "details"
 
@@ -123,7 +125,7 @@ def _run(
                 say(f"the last line of {out / name} was left half-written; that run is done again")
         results |= {result.key: result for result in read_results(out / RESULTS)}
         _refuse_other_settings(study, planner, cells, results, out)
-        trials = [trial for trial in read_lines(out / TRIALS) if {"key", "score"} <= trial.keys()]
+        trials = [trial for trial in read_json_lines(out / TRIALS) if {"key", "score"} <= trial.keys()]
         scores |= {trial["key"]: trial["score"] for trial in trials}
         written |= {(trial["key"], trial.get("run")) for trial in trials}
     if not overwrite or not (out / STUDY).exists():
@@ -354,18 +356,18 @@ def _write_details(folder: Path, outcome: Outcome) -> None:
     os.replace(part, folder / f"{outcome.key}.json")
 
 
-def write_tables(out: Path, baseline: str, results: Sequence[Result]) -> list[report.Line]:
+def write_tables(out: Path, baseline: str, results: Sequence[Result]) -> list[Line]:
     """table.csv and table.md of all runs in the folder, these first."""
     results = list({row.key: row for row in [*results, *read_results(out / RESULTS)]}.values())
     if not results:
         return []
-    lines = report.summarise(results, baseline)
+    lines = summarise(results, baseline)
     optimistic = None
     if any(result.selection == "paper" for result in results):
-        optimistic = report.optimism(results, report.of_last_search(read_lines(out / TRIALS)))
+        optimistic = optimism(results, trials_of_last_search(read_json_lines(out / TRIALS)))
     for name, text in (
-        (TABLE_CSV, report.csv_table(lines)),
-        (TABLE_MD, report.markdown_report(lines, baseline, optimistic)),
+        (TABLE_CSV, csv_table(lines)),
+        (TABLE_MD, markdown_report(lines, baseline, optimistic)),
     ):
         part = out / f"{name}.part"
         part.write_text(text, encoding="utf-8")

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from closeknit.data.tables import Columns
 from closeknit.encoder_config import EncoderConfig
+from closeknit.errors import ConfigError
 from closeknit.objective_config import ObjectiveConfig
+from closeknit.objectives import RECIPES
 from closeknit.settings import (
     Changes,
     Configuration,
@@ -20,11 +23,7 @@ from closeknit.settings import (
     setting,
     tables_of,
 )
-
-from .data.tables import Columns
-from .errors import ConfigError
-from .objectives import RECIPES
-from .train_config import TrainConfig
+from closeknit.train_config import TrainConfig
 
 DEFAULT_OBJECTIVE = "auto"  # of a run file or a command that names none
 

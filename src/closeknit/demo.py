@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from closeknit import report
+import numpy as np
+import numpy.typing as npt
+
 from closeknit.classification.fit import ClassifierFit
 from closeknit.comparison import run_study
 from closeknit.config import RunConfig
@@ -13,10 +15,12 @@ from closeknit.data import catalogue
 from closeknit.data.examples import from_python
 from closeknit.encoder import load_encoder
 from closeknit.evaluation import outputs, softmax
-from closeknit.pages import write_report
 from closeknit.progress import follow, say
 from closeknit.protocol import Result
+from closeknit.reports.study_page import write_report
 from closeknit.study import Source, Study
+from closeknit.study_statistics import Line, summarise
+from closeknit.study_tables import gain_in_words, markdown_table
 
 OBJECTIVES = ("cross_entropy", "triple_entropy")
 # Small batches at a high rate: the classes part in four passes, on two cores in minutes.
@@ -33,7 +37,7 @@ QUESTIONS = (
 class Demo:
     """What the demo found and made."""
 
-    lines: list[report.Line]
+    lines: list[Line]
     table: str
     words: str
     answers: list[tuple[str, str, float]]
@@ -63,8 +67,9 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None, overwrite
     )
     study = Study((Source("messages"),), configs, sizes=(0,), folds=folds, seeds=(2,))
     rows = run_study(study, out / "comparison", command="closeknit demo", overwrite=overwrite)
-    lines = report.summarise(rows, OBJECTIVES[0])
-    table, words = report.markdown_table(lines), report.in_words(lines[1], OBJECTIVES[0])
+    lines = summarise(rows, OBJECTIVES[0])
+    table = markdown_table(lines)
+    words = gain_in_words(lines[1], OBJECTIVES[0])
     page = write_report(out / "comparison")
 
     say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
@@ -97,12 +102,22 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None, overwrite
     )
 
 
-def _picture(path: Path, rows: list[Result], before: object, after: object, labels: list[str]) -> Path | None:
+def _picture(
+    path: Path,
+    rows: list[Result],
+    before: npt.NDArray[np.float32],
+    after: npt.NDArray[np.float32],
+    labels: list[str],
+) -> Path | None:
+    """Draw the scores of all runs and the maps of the texts; None if matplotlib is not installed."""
+    from closeknit.charts.png import scores_and_maps
     from closeknit.errors import MissingExtra
-    from closeknit.plots import comparison
 
+    scores: dict[str, list[float]] = {name: [] for name in OBJECTIVES}
+    for row in sorted(rows, key=lambda row: (row.seed, row.fold)):
+        scores[row.objective].append(100 * row.weighted_f1)
     try:
-        comparison(path, rows, before, after, labels, "Closeknit demo: customer messages")  # type: ignore[arg-type]
+        scores_and_maps(path, scores, before, after, labels, "Closeknit demo: customer messages")
     except MissingExtra as error:
         say(f"no picture: {error}")
         return None

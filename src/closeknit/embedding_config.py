@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from closeknit.encoder_config import EncoderConfig
+from closeknit.errors import ConfigError
 from closeknit.settings import Configuration, SettingsTable, check_tables, setting
-
-from .encoder_config import EncoderConfig
-from .errors import ConfigError
-from .train_config import TrainConfig
+from closeknit.train_config import TrainConfig
 
 METHODS = ("simcse", "mirror", "multiple_negatives")
 LEVELS = ("sentence", "phrase", "word")

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from .bare import load_bare, set_dropout
-from .data.examples import Examples
-from .errors import ConfigError, MissingExtra, ModelError, did_you_mean
-from .processes import wake_gpu
-from .textcnn import TextCNN
-from .tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
+from closeknit.bare import load_bare, set_dropout
+from closeknit.data.examples import Examples
+from closeknit.errors import ConfigError, MissingExtra, ModelError, did_you_mean
+from closeknit.processes import wake_gpu
+from closeknit.textcnn import TextCNN
+from closeknit.tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
 
 POOLINGS = ("first", "mean", "own")
 DEFAULT_HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from closeknit.data.examples import Examples
+from closeknit.encoder import POOLINGS, Encoder, load_encoder
+from closeknit.errors import ConfigError
 from closeknit.settings import SettingsTable, setting
-
-from .encoder import POOLINGS, Encoder, load_encoder
-from .errors import ConfigError
-from .tokens import Tokeniser
+from closeknit.tokens import Tokeniser
 
 
 @dataclass(frozen=True)

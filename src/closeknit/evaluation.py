@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from .data.examples import Examples
-from .encoder import Encoder
-from .tokens import Tokeniser, Tokens
+from closeknit.data.examples import Examples
+from closeknit.encoder import Encoder
+from closeknit.tokens import Tokeniser, Tokens
 
 Floats = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]

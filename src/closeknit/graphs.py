@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import TrainingError
-from .tasks import Batch, Drawn, Shelved, Task
+from closeknit.errors import TrainingError
+from closeknit.tasks import Batch, Drawn, Shelved, Task
 
 if TYPE_CHECKING:
-    from .training import Training
+    from closeknit.training import Training
 
 GRAIN = 8  # widths are multiples of it
 MOST_GRAPHS = 32  # shapes that are captured in one run; others are launched kernel by kernel

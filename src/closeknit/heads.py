@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .encoder import Encoded, Encoder
-from .geometry import at_least_float32, unit
-from .objectives.joint import View
+from closeknit.encoder import Encoded, Encoder
+from closeknit.geometry import at_least_float32, unit
+from closeknit.objectives.joint import View
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from .blocks import FusedTrunk, dropped, fuse, layers_of
-from .encoder import Encoder
-from .halves import Halves
-from .plain import PlainTrunk, thinned
+from closeknit.blocks import FusedTrunk, dropped, fuse, layers_of
+from closeknit.encoder import Encoder
+from closeknit.halves import Halves
+from closeknit.plain import PlainTrunk, thinned
 
 _HEADS = 1_000_000_000  # dropout outside of fused trunks is drawn at places from here on
 
@@ -51,7 +51,7 @@ class Lean:
     @staticmethod
     def takes(width: int) -> bool:
         """Whether fused layers take texts of so many tokens; others draw their dropout as torch does."""
-        from .kernels.layers import LONGEST
+        from closeknit.kernels.layers import LONGEST
 
         return width <= LONGEST
 

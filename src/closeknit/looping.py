@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
-from . import checkpoint
-from .processes import World
-from .tasks import Step
-from .training import NotFinite, Training
+from closeknit import checkpoint
+from closeknit.processes import World
+from closeknit.tasks import Step
+from closeknit.training import NotFinite, Training
 
 Scores = dict[str, float]
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from closeknit.errors import ConfigError
+from closeknit.objectives import OBJECTIVES, objective_options
 from closeknit.settings import SettingsTable, check_type, not_a_table, setting, unknown_setting
-
-from .errors import ConfigError
-from .objectives import OBJECTIVES, objective_options
 
 # Options that an objective has got after runs with it were stored, with the value that the objective
 # had before: {"supcon": {"new_option": 0.0}}. At that value they do not change the key of a run.

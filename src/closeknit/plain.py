@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .blocks import ROBERTA, Layer, heads_of, hooked
+from closeknit.blocks import ROBERTA, Layer, heads_of, hooked
 
 
 class PlainTrunk:

@@ -21,12 +21,11 @@ from closeknit.config import RunConfig
 from closeknit.data.examples import Examples, Rows
 from closeknit.data.label_numbers import label_numbers
 from closeknit.evaluation import outputs, softmax
+from closeknit.json_lines import read_json_lines
 from closeknit.metrics import classification_scores
 from closeknit.models.memory import Lane, Stock
 from closeknit.processes import this_world
 from closeknit.training import NotFinite
-
-from .data.json_lines import parse_json_lines
 
 MAP_ROWS = 500  # test texts whose vectors are kept for a map
 MISTAKES = 40  # mistakes of a run whose text is kept
@@ -230,16 +229,9 @@ def mend(path: Path) -> int:
     return len(raw) - whole
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file of lines; one that cannot be read is passed over."""
-    if not path.exists():
-        return
-    yield from parse_json_lines(path.read_text(encoding="utf-8"), str(path), damaged="skip")
-
-
 def read_results(path: Path) -> list[Result]:
     """The results of a file, each run once; a line that is damaged is passed over."""
-    return list({result.key: result for result in _results(read_lines(path))}.values())
+    return list({result.key: result for result in _results(read_json_lines(path))}.values())
 
 
 def _results(records: Iterable[Mapping[str, Any]]) -> Iterator[Result]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .encoder import Encoder
-from .tasks import Task
+from closeknit.encoder import Encoder
+from closeknit.tasks import Task
 
 if TYPE_CHECKING:
-    from .train_config import TrainConfig
+    from closeknit.train_config import TrainConfig
 
 
 def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from closeknit.errors import ConfigError, did_you_mean
 from closeknit.settings import SettingsTable, setting
-
-from .errors import ConfigError, did_you_mean
 
 SCHEDULES = ("together", "sequential", "round_robin", "random", "annealed")
 SURGERIES = ("none", "pcgrad")

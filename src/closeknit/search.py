@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from closeknit.errors import ConfigError, MissingExtra, did_you_mean
 from closeknit.settings import SettingsTable, setting
-
-from .errors import ConfigError, MissingExtra, did_you_mean
 
 Options = dict[str, Any]
 Space = Mapping[str, Any]  # setting -> list of values, or {low, high, log}

@@ -26,7 +26,7 @@ class FusedAdamW:
         halves: Mapping[int, Tensor],
         half: torch.dtype,
     ) -> None:
-        from .kernels.adamw import BLOCK
+        from closeknit.kernels.adamw import BLOCK
 
         self.optimizer, self.clip = optimizer, clip
         groups = optimizer.param_groups
@@ -93,7 +93,7 @@ class FusedAdamW:
 
     def __call__(self, loss: Tensor, found: Mapping[int, Tensor]) -> Tensor:
         """Update by the gradients that the parameters have, or, by the parameter's id, these; their length."""
-        from .kernels import adamw
+        from closeknit.kernels import adamw
 
         addresses = np.zeros(len(self.parameters), dtype=np.int64)
         kept: list[Tensor] = []

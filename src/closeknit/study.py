@@ -10,13 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from closeknit.config import RunConfig
+from closeknit.data import catalogue
+from closeknit.data.examples import Examples
+from closeknit.data.splits import check_classes
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.search import SearchConfig, Space, check_space, grid_size, named_space
 from closeknit.settings import SettingsTable, check_values, setting
-
-from .data import catalogue
-from .data.examples import Examples
-from .data.splits import check_classes
-from .errors import ConfigError, did_you_mean
-from .search import SearchConfig, Space, check_space, grid_size, named_space
 
 SELECTIONS = ("nested", "paper")
 SIZES = (1000,)

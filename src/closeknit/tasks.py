@@ -11,10 +11,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from .objectives.joint import Joint
-from .processes import World
-from .samplers import Plan
-from .tokens import Shelf, Tokens
+from closeknit.objectives.joint import Joint
+from closeknit.processes import World
+from closeknit.samplers import Plan
+from closeknit.tokens import Shelf, Tokens
 
 
 @dataclass(frozen=True)

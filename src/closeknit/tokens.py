@@ -16,8 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .data.examples import Examples
-from .errors import ConfigError, ModelError
+from closeknit.data.examples import Examples
+from closeknit.errors import ConfigError, ModelError
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from closeknit.errors import ConfigError
 from closeknit.settings import SettingsTable, setting
-
-from .errors import ConfigError
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")

@@ -13,19 +13,28 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .encoder import Encoder
-from .errors import ConfigError, TrainingError
-from .graphs import Graphs, Numbers, why_not
-from .heads import read_views
-from .lean import Lean
-from .objectives.joint import View
-from .processes import World, average, average_gradients, gather, mix, return_memory, seeded, this_world
-from .rates import Cues, parameter_groups, rate_factor
-from .schedules import Schedule, together
-from .stepping import FusedAdamW
-from .surgery import Apart, cosines
-from .tasks import Batch, Fetched, Shelved, Step, Task, Values
-from .train_config import TrainConfig
+from closeknit.encoder import Encoder
+from closeknit.errors import ConfigError, TrainingError
+from closeknit.graphs import Graphs, Numbers, why_not
+from closeknit.heads import read_views
+from closeknit.lean import Lean
+from closeknit.objectives.joint import View
+from closeknit.processes import (
+    World,
+    average,
+    average_gradients,
+    gather,
+    mix,
+    return_memory,
+    seeded,
+    this_world,
+)
+from closeknit.rates import Cues, parameter_groups, rate_factor
+from closeknit.schedules import Schedule, together
+from closeknit.stepping import FusedAdamW
+from closeknit.surgery import Apart, cosines
+from closeknit.tasks import Batch, Fetched, Shelved, Step, Task, Values
+from closeknit.train_config import TrainConfig
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends

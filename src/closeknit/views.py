@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .encoder import Encoder
-from .errors import ConfigError
+from closeknit.encoder import Encoder
+from closeknit.errors import ConfigError
 
 SHORTEST = 30  # letters; shorter texts are left whole, as Mirror-BERT does
 

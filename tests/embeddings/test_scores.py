@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from closeknit import metrics, plots
+from closeknit import metrics
+from closeknit.charts.png import alignment_uniformity
 from closeknit.data import Examples, ScoredPairs, load_scored_pairs, read_scored_pairs
 from closeknit.data.scored_pairs import SUITES
 from closeknit.embeddings.scores import (
@@ -321,12 +322,10 @@ def test_a_picture_of_alignment_and_uniformity(tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     path = tmp_path / "points.png"
     many = {f"model {i}": [(-2.0, 0.1 * i)] for i in range(9)}
-    plots.alignment_uniformity(
-        path, {**many, "trained": [(-1.0, 0.2), (-2.0, 0.3), (-2.5, 0.25)], "none yet": []}
-    )
+    alignment_uniformity(path, {**many, "trained": [(-1.0, 0.2), (-2.0, 0.3), (-2.5, 0.25)], "none yet": []})
     assert path.read_bytes().startswith(b"\x89PNG") and not pyplot.get_fignums()
     with pytest.raises(DataError, match="no point"):
-        plots.alignment_uniformity(path, {"none yet": []})
+        alignment_uniformity(path, {"none yet": []})
 
 
 def test_scores_do_not_need_torch():

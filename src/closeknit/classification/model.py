@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
+from closeknit.charts.png import distance_map
 from closeknit.checkpoint import (
     read_tensors,
     write_tensors,
@@ -34,7 +35,6 @@ from closeknit.models.folder import (
     OBJECTIVE,
 )
 from closeknit.models.saved_model import SavedModel, fill
-from closeknit.plots import distance_map
 from closeknit.tokens import Tokeniser, Tokens
 
 

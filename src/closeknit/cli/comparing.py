@@ -11,6 +11,7 @@ import typer
 from closeknit.cli.shared import JsonOption, app, print_json, stoppable
 from closeknit.errors import ConfigError
 from closeknit.settings import changed_tables, given_options, parse_changes
+from closeknit.study_tables import gain_in_words
 
 
 @app.command(
@@ -94,17 +95,11 @@ def compare(
     import shlex
 
     from closeknit.comparison import Place, run_study, write_tables
-    from closeknit.pages import write_report
     from closeknit.progress import say
-    from closeknit.report import (
-        OPTIMISTIC,
-        in_words,
-        markdown_table,
-        over_sets,
-        overall_in_words,
-        paper_table,
-    )
+    from closeknit.reports.study_page import write_report
     from closeknit.study_file import read_study
+    from closeknit.study_statistics import overall_gains
+    from closeknit.study_tables import OPTIMISTIC, markdown_table, overall_in_words, paper_table
 
     asked: dict[str, Any] = {}
     if search is not None:
@@ -136,7 +131,7 @@ def compare(
         results = run_study(study, out, place=place, command=command, overwrite=overwrite)
         lines = write_tables(out, study.reference, results)
         say("writing the report")
-        page = write_report(out)
+        page = write_report(out, lines)
     if json:
         import dataclasses
 
@@ -145,11 +140,11 @@ def compare(
     if study.search and study.selection == "paper":
         print(f"{OPTIMISTIC}\n")
     print(f"{paper_table(lines)}\n\n{markdown_table(lines)}\n")
-    for one in over_sets(lines):
-        print(overall_in_words(one, study.reference))
+    for overall in overall_gains(lines):
+        print(overall_in_words(overall, study.reference))
     for line in lines:
         if line.gain is not None:
-            print(in_words(line, study.reference))
+            print(gain_in_words(line, study.reference))
     print(
         f"\nresults: {out / 'results.jsonl'}\ntables: {out / 'table.md'}, {out / 'table.csv'}\nreport: {page}"
     )
@@ -165,7 +160,8 @@ def report(
     ],
 ) -> None:
     """Write report.html for a study: tables with tests in plain words, charts, and an analysis of the errors."""
-    from closeknit.pages import write_multitask_report, write_report
+    from closeknit.reports.multitask_page import write_multitask_report
+    from closeknit.reports.study_page import write_report
 
     several = (folder / "closeknit.json").exists() or (folder / "checkpoints").is_dir()
     print(write_multitask_report(folder) if several else write_report(folder))

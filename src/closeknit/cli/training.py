@@ -255,7 +255,7 @@ def multitask(
     """
     from closeknit.multitask.config import read_multitask
     from closeknit.multitask.run import multitask_in_folder
-    from closeknit.pages import write_multitask_report
+    from closeknit.reports.multitask_page import write_multitask_report
 
     named = {
         "encoder.name": encoder,

@@ -225,8 +225,7 @@ def evaluate_embeddings(
 ) -> None:
     """Score embeddings side by side: similarity, words, geometry, k-NN, a linear probe, retrieval."""
     from closeknit.embeddings.leaderboard import evaluate_models
-
-    from ..embeddings.scores import scores_table
+    from closeknit.embeddings.scores import scores_table
 
     scores = evaluate_models(
         models,

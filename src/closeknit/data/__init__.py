@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from .catalogue import CATALOGUE, load
-from .examples import DataSet, Examples, from_python
-from .scored_pairs import (
+from closeknit.data.catalogue import CATALOGUE, load
+from closeknit.data.examples import DataSet, Examples, from_python
+from closeknit.data.scored_pairs import (
     ScoredPairs,
     load_scored_pairs,
     read_scored_pairs,
     scored_pairs_from,
 )
-from .sentences import Sentences, read_sentences, sentences_from
-from .splits import few_shot, folds, split, subset
-from .tables import Columns, read_file, read_folder, read_table
+from closeknit.data.sentences import Sentences, read_sentences, sentences_from
+from closeknit.data.splits import few_shot, folds, split, subset
+from closeknit.data.tables import Columns, read_file, read_folder, read_table
 
 __all__ = [
     "CATALOGUE",

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, did_you_mean
-from .examples import DataSet, Examples, build_examples
-from .sources import data_folder, existing_data_folder, load_from_hub
-from .tables import PARTS, Columns, Table, holds_data, pick_columns, read_file, read_folder
+from closeknit.data.examples import DataSet, Examples, build_examples
+from closeknit.data.sources import data_folder, existing_data_folder, load_from_hub
+from closeknit.data.tables import PARTS, Columns, Table, holds_data, pick_columns, read_file, read_folder
+from closeknit.errors import DataError, did_you_mean
 
 Record = dict[str, Any]
 

@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError
-from .class_names import class_name_as_words
-from .validation import (
+from closeknit.data.class_names import class_name_as_words
+from closeknit.data.validation import (
     check_empty_choice,
     check_labels,
     check_scores,
@@ -22,6 +21,7 @@ from .validation import (
     refuse_blank_texts,
     rows_in_words,
 )
+from closeknit.errors import DataError
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.int64]  # row numbers, counted from 0

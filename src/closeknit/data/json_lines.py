@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Literal
 
-from ..errors import DataError
+from closeknit.errors import DataError
 
 
 def parse_json_lines(

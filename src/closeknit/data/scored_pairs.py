@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import DataError, MissingExtra, did_you_mean
-from .sources import existing_data_folder, load_from_hub
-from .tables import SUFFIXES, Table, find_part, holds_data, read_table
-from .validation import check_whole_characters, finite_number
+from closeknit.data.sources import existing_data_folder, load_from_hub
+from closeknit.data.tables import SUFFIXES, Table, find_part, holds_data, read_table
+from closeknit.data.validation import check_whole_characters, finite_number
+from closeknit.errors import DataError, MissingExtra, did_you_mean
 
 SUITES: dict[str, list[str]] = {
     "sts": ["sts12", "sts13", "sts14", "sts15", "stsb"],

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, did_you_mean
-from .catalogue import CATALOGUE, load
-from .examples import Rows
-from .tables import SUFFIXES, Table, find_part, read_table
-from .validation import check_whole_characters, holds_no_rows, is_missing
+from closeknit.data.catalogue import CATALOGUE, load
+from closeknit.data.examples import Rows
+from closeknit.data.tables import SUFFIXES, Table, find_part, read_table
+from closeknit.data.validation import check_whole_characters, holds_no_rows, is_missing
+from closeknit.errors import DataError, did_you_mean
 
 # The usual names of each column, in the order in which they are looked for.
 USUAL_NAMES = {

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, MissingExtra
+from closeknit.errors import DataError, MissingExtra
 
 
 def data_folder() -> Path | None:

@@ -12,8 +12,8 @@ from typing import Literal
 
 import numpy as np
 
-from ..errors import DataError
-from .examples import Examples, Rows
+from closeknit.data.examples import Examples, Rows
+from closeknit.errors import DataError
 
 _CLASSES_SHOWN = 5
 

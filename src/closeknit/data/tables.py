@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from closeknit.data.examples import DataSet, Examples, build_examples
+from closeknit.data.json_lines import parse_json_lines
+from closeknit.errors import DataError, MissingExtra, did_you_mean
 from closeknit.settings import SettingsTable, setting
-
-from ..errors import DataError, MissingExtra, did_you_mean
-from .examples import DataSet, Examples, build_examples
-from .json_lines import parse_json_lines
 
 Table = dict[str, list[Any]]  # column name -> its values; all columns have the same length
 

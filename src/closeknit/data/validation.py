@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..errors import DataError
+from closeknit.errors import DataError
 
 EMPTY_CHOICES = ("error", "drop")
 _NOT_A_LABEL = (list, tuple, dict, set, bytes, np.ndarray)

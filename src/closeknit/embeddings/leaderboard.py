@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from closeknit.charts.png import alignment_uniformity, pyplot
+from closeknit.data.catalogue import load
+from closeknit.data.examples import DataSet, Examples
+from closeknit.data.sentences import read_sentences
+from closeknit.data.splits import split
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
-
-from ..data.catalogue import load
-from ..data.examples import DataSet, Examples
-from ..data.sentences import read_sentences
-from ..data.splits import split
-from ..errors import ConfigError, DataError
-from ..plots import alignment_uniformity, pyplot
-from ..progress import say
-from .scores import Score, evaluate_suite, labelled_scores, retrieval_scores, score_rows
+from closeknit.embeddings.scores import Score, evaluate_suite, labelled_scores, retrieval_scores, score_rows
+from closeknit.errors import ConfigError, DataError
+from closeknit.progress import say
 
 _MEASURES = ("spearman", "pearson", "alignment", "uniformity", "anisotropy")
 _TEST_SHARE = 0.2  # of a labelled data set without a test part

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..data.sentences import Sentences
-from ..errors import DataError
-from .scores import Encode, Vectors
+from closeknit.data.sentences import Sentences
+from closeknit.embeddings.scores import Encode, Vectors
+from closeknit.errors import DataError
 
 
 def mine_negatives(

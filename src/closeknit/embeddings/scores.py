@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .. import metrics
-from ..data.examples import Examples
-from ..data.scored_pairs import SUITES, ScoredPairs, read_suites
-from ..data.splits import check_classes
-from ..errors import ConfigError, DataError, ModelError, did_you_mean
+from closeknit import metrics
+from closeknit.data.examples import Examples
+from closeknit.data.scored_pairs import SUITES, ScoredPairs, read_suites
+from closeknit.data.splits import check_classes
+from closeknit.errors import ConfigError, DataError, ModelError, did_you_mean
 
 Vectors = npt.NDArray[np.float32]
 Encode = Callable[[list[str]], Vectors]

@@ -24,13 +24,6 @@ from closeknit.encoder import Encoder
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.evaluation import Floats, outputs, softmax
 from closeknit.metrics import classification_scores, pearson, spearman
-from closeknit.mistakes import (
-    Mistake,
-    class_mistakes,
-    read_mistakes,
-    score_mistakes,
-    write_mistakes,
-)
 from closeknit.models.card import multitask_card
 from closeknit.models.export import write_encoder
 from closeknit.models.folder import (
@@ -41,6 +34,13 @@ from closeknit.models.saved_model import SavedModel, fill
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import as_asked, named
 from closeknit.multitask.heads import PairHead, SingleHead, Top
+from closeknit.multitask.mistakes import (
+    Mistake,
+    class_mistakes,
+    read_mistakes,
+    score_mistakes,
+    write_mistakes,
+)
 from closeknit.tokens import Tokeniser, Tokens, stacked
 
 

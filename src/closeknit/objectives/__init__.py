@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean
-from .contrastive import (
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.objectives.contrastive import (
     Contrastive,
     InfoNCE,
     LabelAware,
@@ -20,12 +20,12 @@ from .contrastive import (
     NTXent,
     SupCon,
 )
-from .joint import VIEWS, Adaptation, Joint, Term, View
-from .named import OBJECTIVES, RECIPES
-from .proxy import ProxyNCA, SoftTriple
-from .similarity import BinaryCrossEntropy, MeanSquared
-from .softmax import Consistency, CrossEntropy
-from .triplet import Triplet
+from closeknit.objectives.joint import VIEWS, Adaptation, Joint, Term, View
+from closeknit.objectives.named import OBJECTIVES, RECIPES
+from closeknit.objectives.proxy import ProxyNCA, SoftTriple
+from closeknit.objectives.similarity import BinaryCrossEntropy, MeanSquared
+from closeknit.objectives.softmax import Consistency, CrossEntropy
+from closeknit.objectives.triplet import Triplet
 
 __all__ = [
     "OBJECTIVES",

@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from ..errors import ConfigError
+from closeknit.errors import ConfigError
 
 
 def positive(name: str, value: float) -> float:

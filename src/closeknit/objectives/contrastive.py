@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import ConfigError
-from ..geometry import (
+from closeknit.errors import ConfigError
+from closeknit.geometry import (
     at_least_float32,
     in_own_precision,
     masked_log_sum_exp,
@@ -20,7 +20,7 @@ from ..geometry import (
     squared_distances,
     unit,
 )
-from .checks import one_label_each, positive
+from closeknit.objectives.checks import one_label_each, positive
 
 
 class Contrastive(nn.Module):

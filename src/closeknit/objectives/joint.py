@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, did_you_mean
-from .contrastive import LabelDistance
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.objectives.contrastive import LabelDistance
 
 # What an objective may read of the model's output. The three kinds of tokens differ in what is
 # left out: padding; padding and special tokens; nothing. `weighting_logits` come from a second

@@ -15,13 +15,13 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import ConfigError, did_you_mean
-from .checks import share
-from .contrastive import Contrastive, LabelAware, LabelDistance, SupCon
-from .joint import WEIGHT_SCHEDULES, Adaptation, Joint, Term
-from .proxy import ProxyNCA, SoftTriple
-from .softmax import Consistency, CrossEntropy
-from .triplet import Triplet
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.objectives.checks import share
+from closeknit.objectives.contrastive import Contrastive, LabelAware, LabelDistance, SupCon
+from closeknit.objectives.joint import WEIGHT_SCHEDULES, Adaptation, Joint, Term
+from closeknit.objectives.proxy import ProxyNCA, SoftTriple
+from closeknit.objectives.softmax import Consistency, CrossEntropy
+from closeknit.objectives.triplet import Triplet
 
 Build = Callable[..., Joint]
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..centers import center_loss
-from ..errors import ConfigError
-from ..geometry import at_least_float32, in_own_precision, safe_sqrt, squared_distances, unit
-from .checks import not_negative, one_label_each, positive
+from closeknit.centers import center_loss
+from closeknit.errors import ConfigError
+from closeknit.geometry import at_least_float32, in_own_precision, safe_sqrt, squared_distances, unit
+from closeknit.objectives.checks import not_negative, one_label_each, positive
 
 
 class ProxyNCA(nn.Module):

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits as _binary
 
-from ..geometry import at_least_float32
+from closeknit.geometry import at_least_float32
 
 
 class MeanSquared(nn.Module):

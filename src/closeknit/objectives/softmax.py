@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..errors import ConfigError
-from ..geometry import at_least_float32
+from closeknit.errors import ConfigError
+from closeknit.geometry import at_least_float32
 
 
 class CrossEntropy(nn.Module):

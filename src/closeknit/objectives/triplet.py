@@ -8,9 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from ..errors import ConfigError, did_you_mean
-from ..geometry import at_least_float32, in_own_precision, masked_mean, same_label, squared_distances, unit
-from .checks import one_label_each, positive
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.geometry import (
+    at_least_float32,
+    in_own_precision,
+    masked_mean,
+    same_label,
+    squared_distances,
+    unit,
+)
+from closeknit.objectives.checks import one_label_each, positive
 
 MININGS = ("all", "hard", "semi_hard")
 

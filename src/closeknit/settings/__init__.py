@@ -9,10 +9,10 @@ A table of settings is a frozen dataclass, and each of its fields is declared wi
 A `Configuration` is a frozen dataclass whose fields are such tables: what one run file holds.
 """
 
-from .checks import check_type
-from .configuration import Configuration, check_tables, differences, tables_of
-from .schema import file_schema, json_schema, settings_markdown, table_schema
-from .table import (
+from closeknit.settings.checks import check_type
+from closeknit.settings.configuration import Configuration, check_tables, differences, tables_of
+from closeknit.settings.schema import file_schema, json_schema, settings_markdown, table_schema
+from closeknit.settings.table import (
     SettingsTable,
     check_values,
     not_a_table,
@@ -20,7 +20,7 @@ from .table import (
     settings_of,
     unknown_setting,
 )
-from .toml import (
+from closeknit.settings.toml import (
     Changes,
     changed_tables,
     given_options,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean
+from closeknit.errors import ConfigError, did_you_mean
 
 UNSET: Any = object()  # stands for no value, where None is one
 

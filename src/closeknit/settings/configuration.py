@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
-from ..errors import ConfigError, did_you_mean
-from .table import SettingsTable, not_a_table, settings_of
-from .toml import to_toml
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.settings.table import SettingsTable, not_a_table, settings_of
+from closeknit.settings.toml import to_toml
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ import types
 import typing
 from typing import Any
 
-from .checks import Rule
-from .configuration import Configuration, tables_of
-from .table import Setting, SettingsTable, settings_of
+from closeknit.settings.checks import Rule
+from closeknit.settings.configuration import Configuration, tables_of
+from closeknit.settings.table import Setting, SettingsTable, settings_of
 
 DRAFT = "http://json-schema.org/draft-07/schema#"  # the one that editors of TOML understand
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, cast
 
-from ..errors import ConfigError, did_you_mean
-from .checks import UNSET, Rule, check_value
+from closeknit.errors import ConfigError, did_you_mean
+from closeknit.settings.checks import UNSET, Rule, check_value
 
 
 def setting(

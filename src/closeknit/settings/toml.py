@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
-from .table import not_a_table
+from closeknit.errors import ConfigError
+from closeknit.settings.table import not_a_table
 
 Changes = Sequence[tuple[str, Any]]  # (table.setting, value), the later ones over the earlier ones
 

@@ -1,0 +1,157 @@
+"""Pictures as PNG files, drawn with matplotlib (extra `plots`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from closeknit.charts.projection import flat_map
+from closeknit.errors import DataError, MissingExtra
+
+_COLOURS = ("#5b6770", "#c8553d", "#2e6f95", "#6a994e", "#8e6c8a", "#bc8a1e")
+_MARKERS = ("o", "s", "D", "^")  # the next one when all colours have been used
+_MOST_NAMED_CLASSES = 20  # a longer legend cannot be read
+
+
+def pyplot() -> Any:
+    """The module `matplotlib.pyplot`, set up to draw into files."""
+    try:
+        import matplotlib
+    except ImportError:
+        raise MissingExtra("drawing pictures", "plots") from None
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def _literal(text: str) -> str:
+    """The text with its dollar signs escaped: matplotlib reads a formula between two of them."""
+    return text.replace("$", r"\$")
+
+
+def scores_and_maps(
+    path: Path,
+    scores: Mapping[str, Sequence[float]],
+    before: npt.NDArray[np.float32],
+    after: npt.NDArray[np.float32],
+    labels: Sequence[str],
+    title: str,
+) -> None:
+    """Draw the paired scores of several methods, and a map of texts before and after fine-tuning.
+
+    `scores` holds the points of each method, in the same order of runs. `before` and `after` are
+    the vectors (n, d) of the texts, whose classes are `labels`.
+    """
+    plt = pyplot()
+    figure, (score_axes, left, right) = plt.subplots(
+        1, 3, figsize=(16, 5.6), layout="constrained", width_ratios=(1, 1.6, 1.6)
+    )
+    figure.suptitle(_literal(title), fontsize=14)
+    _draw_paired_scores(score_axes, scores)
+    _draw_text_map(left, flat_map(before), labels, "test texts before fine-tuning", plt)
+    _draw_text_map(right, flat_map(after), labels, "test texts after fine-tuning", plt)
+    handles, names = left.get_legend_handles_labels()
+    if len(names) <= _MOST_NAMED_CLASSES:
+        figure.legend(handles, names, loc="outside lower center", ncols=6, fontsize=9, frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_text_map(
+    axes: Any, points: npt.NDArray[np.float64], labels: Sequence[str], title: str, plt: Any
+) -> None:
+    palette = plt.get_cmap("tab20")
+    for i, label in enumerate(sorted(set(labels))):
+        of_label = [row for row, row_label in enumerate(labels) if row_label == label]
+        shown = _literal(label.replace("_", " "))
+        axes.scatter(*points[of_label].T, s=22, color=palette(i % 20), label=shown)
+    axes.set_title(title, fontsize=11)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _draw_paired_scores(axes: Any, scores: Mapping[str, Sequence[float]]) -> None:
+    """A column of points per method, lines that join the points of a run, and the means."""
+    names = list(scores)
+    places = range(len(names))
+    colours = [_COLOURS[i % len(_COLOURS)] for i in places]
+    for run_scores in zip(*scores.values(), strict=True):
+        axes.plot(places, run_scores, color="#c9c9c9", linewidth=1, zorder=1)
+        axes.scatter(places, run_scores, s=36, color=colours, zorder=2)
+    for i, name in enumerate(names):
+        mean = float(np.mean(scores[name]))
+        axes.plot([i - 0.18, i + 0.18], [mean, mean], color=colours[i], linewidth=3)
+        axes.annotate(f"{mean:.1f}", (i + 0.22, mean), va="center", fontsize=11, color=colours[i])
+    axes.set_xticks(places, [_literal(name.replace("_", "\n")) for name in names])
+    axes.set_xlim(-0.5, len(names) - 0.3)
+    axes.set_ylabel("weighted F1 on the held-out fold")
+    axes.set_title("lines join the scores on the same fold", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def distance_map(path: Path, distance: npt.NDArray[np.float32], labels: Sequence[str]) -> None:
+    """Draw the label distances that CLLD learned as a heat map; dark means far apart."""
+    plt = pyplot()
+    side = min(20.0, 2.5 + 0.34 * len(labels))
+    figure, axes = plt.subplots(figsize=(side + 1.0, side), layout="constrained")
+    image = axes.imshow(distance, cmap="Greys")
+    names = [_literal(label) for label in labels]
+    axes.set_xticks(range(len(labels)), names, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(labels)), names, fontsize=8)
+    figure.colorbar(image, ax=axes, shrink=0.7, label="distance")
+    axes.set_title("label distance", fontsize=11)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    """Draw the (uniformity, alignment) of models; for both, smaller is better.
+
+    A model with several points is drawn as a path in the given order: the first point is hollow,
+    the last one full.
+    """
+    paths = {name: np.asarray(course, dtype=np.float64) for name, course in points.items() if len(course)}
+    if not paths:
+        raise DataError("there is no point to draw")
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(8.8, 5.2), layout="constrained")
+    spread = np.ptp(np.concatenate(list(paths.values())), axis=0)  # (2,)
+    scale = np.where(spread > 0, spread, 1.0)
+    for i, (name, model_path) in enumerate(paths.items()):
+        colour = _COLOURS[i % len(_COLOURS)]
+        marker = _MARKERS[i // len(_COLOURS) % len(_MARKERS)]
+        if len(model_path) > 1:
+            _draw_path(axes, model_path, scale, colour)
+        axes.scatter(*model_path[-1], s=80, color=colour, marker=marker, label=_literal(name), zorder=4)
+    if any(len(model_path) > 1 for model_path in paths.values()):
+        axes.scatter([], [], s=46, facecolor="white", edgecolor="#5b6770", label="start of a path")
+    axes.margins(0.08)
+    axes.set_xlabel("←  smaller is better:  uniformity, how unevenly texts are spread")
+    axes.set_ylabel("←  smaller is better:  alignment, how far apart similar texts are")
+    axes.grid(color="#ececec", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right upper", frameon=False, labelspacing=0.8)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _draw_path(axes: Any, path: npt.NDArray[np.float64], scale: npt.NDArray[np.float64], colour: str) -> None:
+    """A line through the points, with an arrow on its longest segment."""
+    axes.plot(*path.T, color=colour, linewidth=1.4, alpha=0.7, marker="o", markersize=3.5, zorder=2)
+    axes.scatter(*path[0], s=46, facecolor="white", edgecolor=colour, linewidth=1.4, zorder=5)
+    steps = np.diff(path, axis=0)  # (n - 1, 2)
+    longest = int(np.argmax(np.linalg.norm(steps / scale, axis=1)))
+    middle = path[longest] + 0.5 * steps[longest]
+    arrow = {
+        "arrowstyle": "-|>,head_width=0.3,head_length=0.55",
+        "color": colour,
+        "shrinkA": 0,
+        "shrinkB": 0,
+    }
+    axes.annotate("", middle + 0.1 * steps[longest], middle, arrowprops=arrow, zorder=3)

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import math
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from closeknit.study_statistics import (
+    corrected_t_test,
+    holm,
+    optimism,
+    overall_gains,
+    size_group,
+    standings,
+    summarise,
+)
+from closeknit.study_tables import (
+    csv_table,
+    gain_in_words,
+    markdown_report,
+    markdown_table,
+    overall_in_words,
+    paper_table,
+    published,
+)
+
+
+def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source=""):
+    scores = {"weighted_f1": f1, "accuracy": f1, "seconds": 1.0}
+    return SimpleNamespace(
+        data=data,
+        size=size,
+        objective=objective,
+        seed=seed,
+        fold=fold,
+        folds=folds,
+        source=source,
+        **scores,
+    )
+
+
+def test_the_corrected_test_on_a_case_worked_by_hand():
+    # d = (1, 2, 3): mean 2, variance 1; with a third tested, error = sqrt(1 * (1/3 + 1/2)) = 0.912871
+    found = corrected_t_test([1.0, 2.0, 3.0], test_share=1 / 3)
+    assert found.mean == pytest.approx(2.0)
+    t = 2.0 / math.sqrt(5 / 6)
+    # Student's t with 2 degrees of freedom has the two-sided tail 1 - t / sqrt(2 + t^2)
+    assert found.p_value == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
+    assert found.high - found.mean == pytest.approx(4.302652729911275 * math.sqrt(5 / 6), rel=1e-9)
+
+
+def test_the_corrected_test_is_more_careful_than_the_plain_one():
+    from scipy import stats
+
+    d = np.random.default_rng(0).normal(0.3, 0.5, 20)
+    assert corrected_t_test(d, 0.2).p_value > stats.ttest_1samp(d, 0).pvalue
+
+
+def test_differences_without_spread():
+    assert corrected_t_test([0.0, 0.0], 0.2).p_value == 1.0
+    assert corrected_t_test([0.1, 0.1], 0.2).p_value == 0.0
+    assert corrected_t_test([0.1], 0.2).p_value == 1.0
+
+
+def test_gains_are_paired_by_seed_and_fold():
+    rows = [row("base", f, 0.8 + 0.05 * f) for f in range(3)]
+    rows += [row("new", f, 0.81 + 0.05 * f) for f in (2, 0, 1)]  # in another order
+    base, new = summarise(rows, "base")
+    assert base.gain is None
+    assert new.gain is not None
+    assert new.gain.mean == pytest.approx(0.01)
+    assert new.gain.p_value < 1e-6
+    table = markdown_table([base, new])
+    assert "| trec | 1,000 | base | 3 | 85.00 ± 5.00 |" in table
+    assert "+1.00" in table
+    assert "gains 1.00 points" in gain_in_words(new, "base")
+    assert "chance alone is unlikely to explain this" in gain_in_words(new, "base")
+
+
+def test_a_loss_that_may_be_chance_is_called_so():
+    rows = [row("base", f, v) for f, v in enumerate((0.8, 0.9, 0.85))]
+    rows += [row("new", f, v) for f, v in enumerate((0.85, 0.8, 0.84))]
+    words = gain_in_words(summarise(rows, "base")[1], "base")
+    assert "loses 2.00 points of weighted F1 against base" in words
+    assert "could be chance" in words
+
+
+def test_holm_on_a_case_worked_by_hand():
+    # sorted .01 .02 .03 .04: times 4, 3, 2, 1 are .04 .06 .06 .04, and none may fall below an earlier one
+    assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_agrees_with_statsmodels():
+    # statsmodels.stats.multitest.multipletests(..., method="holm")
+    assert holm([0.0001, 0.0101, 0.0344, 0.04, 0.1]) == pytest.approx(
+        [0.0005, 0.0404, 0.1032, 0.1032, 0.1032]
+    )
+
+
+def test_the_interval_and_the_p_value_tell_the_same():
+    generator = np.random.default_rng(1)
+    for shift in (0.0, 0.2, 0.5, 1.0):
+        found = corrected_t_test(generator.normal(shift, 0.5, 20), 0.2)
+        assert (found.p_value < 0.05) == (found.low > 0 or found.high < 0)
+
+
+def two_sets():
+    base = (0.80, 0.82, 0.81, 0.79)
+    rows = [row("base", f, v) for f, v in enumerate(base)]
+    rows += [row("new", f, v + 0.05 + 0.001 * f) for f, v in enumerate(base)]
+    rows += [row("base", f, v, data="cr") for f, v in enumerate(base)]
+    return rows + [row("new", f, v + 0.02 * (-1) ** f, data="cr") for f, v in enumerate(base)]
+
+
+def test_holm_runs_over_data_sets_for_each_objective():
+    lines = summarise(two_sets(), "base")
+    assert [(line.data, line.objective) for line in lines] == [
+        ("trec", "base"), ("trec", "new"), ("cr", "base"), ("cr", "new"),
+    ]  # fmt: skip
+    sure, unsure = lines[1], lines[3]
+    assert sure.p_holm == pytest.approx(min(1.0, 2 * sure.gain.p_value))
+    assert unsure.p_holm == pytest.approx(max(sure.p_holm, unsure.gain.p_value))
+    assert lines[0].p_holm is None
+    assert standings(lines) == {"new": (1, 1, 0)}
+
+
+def test_over_data_sets_each_counts_once():
+    from scipy import stats
+
+    gains, rows = {"a": 0.01, "b": 0.02, "c": 0.015, "d": -0.002}, []
+    for data, gain in gains.items():
+        for fold in range(5 if data == "a" else 3):  # more runs do not weigh more
+            rows += [row("base", fold, 0.8, data=data), row("new", fold, 0.8 + gain, data=data)]
+            rows.append(row("same", fold, 0.8, data=data))
+    new, same = overall_gains(summarise(rows, "base"))
+    values = list(gains.values())
+    assert (new.group, new.objective, new.data_sets) == ("S", "new", 4)
+    assert new.gain.mean == pytest.approx(np.mean(values))
+    assert new.gain.p_value == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue)
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    assert (new.gain.low, new.gain.high) == pytest.approx((low, high))
+    assert new.p_holm == pytest.approx(min(1.0, 2 * new.gain.p_value))
+    assert new.p_signed_rank == pytest.approx(stats.wilcoxon(values).pvalue)
+    assert (same.gain.mean, same.gain.p_value, same.p_signed_rank) == (0.0, 1.0, 1.0)
+    assert "Over 4 data sets of size S, new gains 1.08 points over base" in overall_in_words(new, "base")
+    assert "could be chance" in overall_in_words(new, "base")
+    assert "Over 4 data sets" in markdown_report(summarise(rows, "base"), "base")
+
+
+def test_data_sets_of_one_source_count_once_together():
+    def rows(*sources):
+        scores = [("base", 0.8), ("new", 0.82)]
+        return [
+            row(name, f, f1 + 0.001 * f * i, data=f"cut {i}", source=source)
+            for i, source in enumerate(sources)
+            for f in range(3)
+            for name, f1 in scores
+        ]
+
+    assert overall_gains(summarise(rows("a", "a", "a", "b"), "base")) == []
+    (found,) = overall_gains(summarise(rows("a", "a", "c", "b"), "base"))
+    assert (found.data_sets, found.pools) == (4, 3)
+    assert "Over 4 data sets of size S (counted as 3, because some share texts)" in overall_in_words(
+        found, "base"
+    )
+    (found,) = overall_gains(summarise(rows("", "", "", ""), "base"))  # rows of old do not know
+    assert (found.data_sets, found.pools) == (4, 4)
+    assert "counted" not in overall_in_words(found, "base")
+
+
+def test_data_sets_cut_from_the_same_texts_count_once_together():
+    def rows(*names):
+        scores = [("base", 0.8), ("new", 0.82)]
+        return [
+            row(name, f, f1 + (0.001 * i if name == "new" else 0.0), data=data)
+            for i, data in enumerate(names)
+            for f in range(3)
+            for name, f1 in scores
+        ]
+
+    assert overall_gains(summarise(rows("r8", "r52", "mr", "sst2"), "base")) == []
+    (found,) = overall_gains(summarise(rows("trec", "r8", "r52", "cr"), "base"))
+    assert (found.data_sets, found.pools) == (4, 3)
+    assert found.gain.mean == pytest.approx(0.02 + (0.0 + 0.0015 + 0.003) / 3)
+
+
+def test_two_data_sets_prove_nothing_together():
+    assert overall_gains(summarise(two_sets(), "base")) == []
+
+
+def test_the_csv_has_the_columns_it_promises():
+    import csv
+    import io
+
+    found = list(csv.DictReader(io.StringIO(csv_table(summarise(two_sets(), "base")))))
+    assert list(found[0]) == (
+        "data size objective runs weighted_f1_mean weighted_f1_std delta delta_low delta_high p_value p_holm".split()
+    )
+    assert found[0]["delta"] == ""
+    assert float(found[1]["delta"]) == pytest.approx(0.0515)
+    assert float(found[1]["delta_low"]) < float(found[1]["delta"]) < float(found[1]["delta_high"])
+
+
+def test_no_name_breaks_a_table_in_markdown():
+    rows = [row(name, f, 0.8, data="a|b\n<i>") for name in ("base", "x|y") for f in range(2)]
+    text = markdown_report(summarise(rows, "base"), "base")
+    tables = [line for line in text.splitlines() if line.startswith("|")]
+    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in tables]
+    assert bars == [4] * 4 + [11] * 4
+    assert "a\\|b &lt;i>" in tables[0] and "x\\|y" in tables[-1] and "<" not in text
+
+
+def test_scores_chosen_on_the_reported_folds_are_called_optimistic_without_an_estimate_too():
+    lines = summarise(two_sets(), "base")
+    assert "These scores are optimistic" in markdown_report(lines, "base", [])
+    assert "optimistic" not in markdown_report(lines, "base")
+
+
+def test_the_layout_of_the_paper():
+    rows = [row("cross_entropy", f, 0.8) for f in range(2)] + [
+        row("cross_entropy", f, 0.9, size=4000) for f in range(2)
+    ]
+    table = paper_table(summarise(rows, "cross_entropy"))
+    assert "| weighted F1 | S: trec (1,000) | M: trec (4,000) | average |" in table
+    assert "| cross_entropy | 80.00 ± 0.00 | 90.00 ± 0.00 | 85.00 |" in table
+    assert "published, RoBERTa-base (another encoder)* | 79.80 | 96.19 | |" in table
+    assert published("SST-2", 1000)["triple_entropy"] == 89.09
+    assert published("mine", 1000) == {}
+    assert [size_group(n) for n in (200, 1000, 4000, 10_000, 67_000)] == ["S", "S", "M", "L", "XL"]
+
+
+def test_what_choosing_on_the_reported_folds_gains():
+    # two settings, each lucky on one fold: the best of all has .8 on average, left out it scores .6 and .6
+    def trial(setting, fold, score):
+        cell = {"data": "trec", "size": 1000, "objective": "new", "seed": 2, "fold": fold}
+        return {**cell, "options": {"k": setting}, "score": score}
+
+    trials = [
+        trial(1, 0, 0.9),
+        trial(1, 1, 0.6),
+        trial(2, 0, 0.6),
+        trial(2, 1, 0.8),
+        trial(3, 0, 1.0),
+    ]
+    rows = [row("new", 0, 0.9), row("new", 1, 0.6)]
+    (found,) = optimism(rows, trials)
+    assert found.reported == pytest.approx(0.75)
+    assert found.honest == pytest.approx(
+        0.6
+    )  # fold 0: setting 2 is best elsewhere, .6; fold 1: setting 1, .6
+    text = markdown_report(summarise(rows, "base"), "base", [found])
+    assert "optimistic" in text and "+15.00 points" in text
