@@ -42,7 +42,7 @@ from closeknit.objectives import (
     Triplet,
     build_objective,
 )  # fmt: skip
-from closeknit.objectives.joint import View
+from closeknit.objectives.view import View
 
 Work = tuple[nn.Module, Callable[[], Tensor], list[Tensor]]
 

@@ -15,7 +15,7 @@ from closeknit.encoder import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.mining import mine_negatives
 from closeknit.objectives import InfoNCE
-from closeknit.objectives.folded import Folded
+from closeknit.objectives.text_views import Folded
 from closeknit.samplers import length_grouped
 from closeknit.sentence_model import (
     EmbeddingConfig,
@@ -250,7 +250,7 @@ def gradients(fit, chunk, monkeypatch=None):
 
 def whole_graph(fit, chunk):
     """The same chunks under the same dropout, with all their graphs kept: what caching must equal."""
-    from closeknit.objectives.joint import View
+    from closeknit.objectives.view import View
 
     training = fit.training
     training.learners.train()

@@ -9,8 +9,8 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
-    ["errors", "geometry", "metrics", "kernels", "charts", "model_files"],
-    ["centers", "search", "analysis", "halves", "stepping", "train_config"],
+    ["errors", "metrics", "kernels", "charts", "model_files"],
+    ["search", "analysis", "halves", "stepping", "train_config"],
     ["blocks"],
     ["plain"],
     ["objectives", "data", "mistakes"],
@@ -90,7 +90,7 @@ def test_what_need_not_know_torch_does_not_import_it(name):
 
 def test_objectives_never_see_encoder_tokeniser_or_configuration():
     for path in (SOURCE / "objectives").glob("*.py"):
-        assert imports(path) <= {"errors", "geometry", "centers"}, path.name
+        assert imports(path) <= {"errors"}, path.name
 
 
 def test_there_is_no_drawer_for_odds_and_ends():

@@ -8,7 +8,7 @@ from torch import nn
 
 from closeknit.multitask.heads import HEADS, PairHead, SingleHead, Top
 from closeknit.objectives import BinaryCrossEntropy
-from closeknit.objectives.softmax import CrossEntropy
+from closeknit.objectives.cross_entropy import CrossEntropy
 
 DIM = 5
 

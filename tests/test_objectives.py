@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from closeknit import centers as centers_module
 from closeknit import objectives
 from closeknit.errors import ConfigError
 from closeknit.objectives import (
@@ -26,6 +25,7 @@ from closeknit.objectives import (
     describe,
     objective_options,
 )  # fmt: skip
+from closeknit.objectives import soft_triple as soft_triple_module
 
 
 def unit(v):
@@ -77,7 +77,7 @@ def test_soft_triple_matches_the_formula(classes, centers, seed, monkeypatch):
     z, y = torch.randn(7, 6, dtype=torch.float64), torch.randint(classes, (7,))
     expected = oracle_soft_triple(z.tolist(), objective.proxies.tolist(), y.tolist(), **options)
     assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
-    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 2 * classes * centers)  # two rows at a time
+    monkeypatch.setattr(soft_triple_module, "CPU_ELEMENTS", 2 * classes * centers)  # two rows at a time
     assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
 
 
@@ -123,7 +123,7 @@ def test_soft_triple_agrees_with_pytorch_metric_learning():
 
 def test_gradients_are_those_of_the_numbers(monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 12)
+    monkeypatch.setattr(soft_triple_module, "CPU_ELEMENTS", 12)
     soft = SoftTriple(4, 3, centers=2, gamma=0.3, scale=5.0, margin=0.2, tau=0.4).double()
     z, y = torch.randn(5, 4, dtype=torch.float64, requires_grad=True), torch.randint(3, (5,))
 
@@ -144,20 +144,20 @@ def plain_soft_triple(z, w, y):
 
 
 def our_soft_triple(z, w, y):
-    loss = centers_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3)
+    loss = soft_triple_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3)
     assert loss.dtype == torch.float32
     once = torch.autograd.grad(0.4 * loss, (z, w), retain_graph=True)
     again = torch.autograd.grad(0.4 * loss, (z, w))  # the graph may be walked more than once
     assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
     with torch.no_grad():  # no gradients, the same value
-        assert centers_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3) == loss
+        assert soft_triple_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3) == loss
     return loss, once
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_plain_form_and_the_chunked_one_agree(dtype, monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 7 * 120)
+    monkeypatch.setattr(soft_triple_module, "CPU_ELEMENTS", 7 * 120)
     z, w = torch.randn(50, 8).to(dtype).requires_grad_(), torch.randn(4, 30, 8, requires_grad=True)
     y = torch.randint(4, (50,))
     (plain, expected), (loss, ours) = plain_soft_triple(z, w, y), our_soft_triple(z, w, y)
@@ -172,7 +172,7 @@ def test_the_plain_form_and_the_chunked_one_agree(dtype, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_fused_kernels_give_the_numbers_of_the_plain_form(C, K, dtype, monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(centers_module, "GPU_BYTES", 2**20)
+    monkeypatch.setattr(soft_triple_module, "GPU_BYTES", 2**20)
     z = torch.randn(501, 64, device="cuda").to(dtype).requires_grad_()
     w = torch.randn(C, K, 64, device="cuda", requires_grad=True)
     y = torch.randint(C, (501,), device="cuda")

@@ -19,8 +19,8 @@ from closeknit.data import Examples
 from closeknit.encoder import load_encoder
 from closeknit.multitask.heads import SingleHead
 from closeknit.objectives import Joint
+from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Term
-from closeknit.objectives.softmax import CrossEntropy
 from closeknit.processes import World
 from closeknit.samplers import batches_per_epoch, length_grouped
 from closeknit.surgery import Apart, cosines, pcgrad

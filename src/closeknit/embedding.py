@@ -19,9 +19,9 @@ from .errors import ConfigError, DataError
 from .heads import LanguageHead
 from .looping import Loop
 from .objectives import InfoNCE, MultipleNegatives, NTXent
-from .objectives.folded import Folded
+from .objectives.cross_entropy import CrossEntropy
 from .objectives.joint import Joint, Term
-from .objectives.softmax import CrossEntropy
+from .objectives.text_views import Folded
 from .processes import World, seeded, this_world
 from .progress import say
 from .samplers import Plan, batches_per_epoch, length_grouped

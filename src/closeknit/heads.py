@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .encoder import Encoded, Encoder
-from .geometry import at_least_float32, unit
-from .objectives.joint import View
+from .objectives.geometry import at_least_float32, unit
+from .objectives.view import View
 
 
 @dataclass(frozen=True)

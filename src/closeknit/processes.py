@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .objectives.joint import View
+from .objectives.view import View
 
 
 @dataclass(frozen=True)

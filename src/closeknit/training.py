@@ -18,7 +18,7 @@ from .errors import ConfigError, TrainingError
 from .graphs import Graphs, Numbers, why_not
 from .heads import read_views
 from .lean import Lean
-from .objectives.joint import View
+from .objectives.view import View
 from .processes import World, average, average_gradients, gather, mix, return_memory, seeded, this_world
 from .rates import Cues, parameter_groups, rate_factor
 from .schedules import Schedule, together

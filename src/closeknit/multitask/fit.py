@@ -18,9 +18,9 @@ from ..errors import ConfigError, DataError
 from ..heads import Projection, Weighting
 from ..looping import Loop
 from ..objectives import Joint, build_objective
+from ..objectives.cross_entropy import CrossEntropy
 from ..objectives.joint import Term
-from ..objectives.similarity import MeanSquared
-from ..objectives.softmax import CrossEntropy
+from ..objectives.pair_scores import MeanSquared
 from ..processes import World, seeded, this_world
 from ..progress import say
 from ..samplers import batches_per_epoch, rows_that_meet
