@@ -31,10 +31,10 @@ from sentence_transformers import SentenceTransformer
 
 from closeknit import catalogue
 from closeknit.data import Examples
-from closeknit.encoder import default_encoder, load_encoder, quiet_transformers
+from closeknit.encoder_loading import default_encoder, load_encoder, quiet_transformers
 from closeknit.evaluation import encode_texts
 from closeknit.model import versions
-from closeknit.tokens import Tokeniser
+from closeknit.tokenisers import Tokeniser
 
 LENGTH = 256  # the most tokens a text, which is what the model's own files say
 # Largest difference from SentenceTransformer's float32 vectors, whose numbers reach about 1.

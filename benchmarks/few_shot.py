@@ -33,7 +33,7 @@ import torch
 from closeknit import catalogue
 from closeknit.config import RunConfig
 from closeknit.data import Examples
-from closeknit.encoder import default_encoder, quiet_transformers
+from closeknit.encoder_loading import default_encoder, quiet_transformers
 from closeknit.fitting import fit_model
 from closeknit.model import versions
 from closeknit.report import over_pools

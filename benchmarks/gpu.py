@@ -109,7 +109,7 @@ def trainer(
         TrainingArguments,
     )
 
-    from closeknit.encoder import quiet_transformers
+    from closeknit.encoder_loading import quiet_transformers
 
     classes = sorted(set(train.required_labels))
 
@@ -360,7 +360,7 @@ def roberta(folder: str) -> str:
     import torch
     from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
-    from closeknit.encoder import default_encoder, quiet_transformers
+    from closeknit.encoder_loading import default_encoder, quiet_transformers
 
     torch.manual_seed(0)
     config = RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, pad_token_id=0)
@@ -386,7 +386,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("gpu.py: skipped, it needs a GPU")
         return
-    from closeknit import encoder as encoders
+    from closeknit import encoder_loading as encoders
     from closeknit.catalogue import load as known
     from closeknit.errors import CloseknitError
 

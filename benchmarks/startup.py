@@ -21,7 +21,7 @@ from pathlib import Path
 from closeknit import catalogue
 from closeknit.config import RunConfig
 from closeknit.data import few_shot
-from closeknit.encoder import default_encoder
+from closeknit.encoder_loading import default_encoder
 from closeknit.fitting import fit_model
 from closeknit.model import versions
 

@@ -34,7 +34,7 @@ from transformers import (
 from closeknit import catalogue
 from closeknit.config import RunConfig
 from closeknit.data import Examples, few_shot, subset
-from closeknit.encoder import default_encoder, quiet_transformers
+from closeknit.encoder_loading import default_encoder, quiet_transformers
 from closeknit.fitting import fit_model
 from closeknit.model import versions
 

@@ -138,6 +138,17 @@ def losses_of(fit, until: int | None = None) -> list[float]:
     return losses
 
 
+def rebuilt_objective(model) -> torch.nn.Module:
+    """The objective of a saved model with what it had learnt at the end of training."""
+    from closeknit.objectives import build_objective
+
+    objective = model.config.objective
+    options = {key: value for key, value in objective.options.items() if key != "class_weights"}
+    joint = build_objective(objective.name, model.encoder.dim, len(model.labels), options, labels=model.labels)
+    joint.load_state_dict(model.objective)
+    return joint
+
+
 class Done(NamedTuple):
     """What a command left: its exit code and its two streams."""
 

@@ -17,6 +17,8 @@ from transformers import (
 )
 
 from closeknit.blocks import dropped, fuse
+from closeknit.objectives import soft_triple_kernel
+from closeknit.objectives.soft_triple import CenterOptions, center_loss
 from closeknit.stepping import FusedAdamW
 
 SHAPE = {
@@ -113,7 +115,28 @@ def adamw() -> None:
     assert stepper.steps.tolist() == [5, 4, 5]
 
 
+def soft_triple() -> None:
+    """The loss over many centers and its gradients are those of the form in plain torch."""
+    z = torch.randn(9, 24, requires_grad=True)
+    w = torch.randn(3, 20, 24, requires_grad=True)
+    y = torch.tensor([0, 1, 2, -1, 2, 1, 0, 0, -1])  # rows with label -1 take no part
+    expected = center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3)
+    expected_gradients = torch.autograd.grad(expected, (z, w))
+    options = CenterOptions(gamma=0.1, scale=3.3, margin=0.3)
+    rows, centers = z.detach(), w.detach().flatten(0, 1)
+    four_rows = 4 * len(centers) * rows.element_size()
+    for needs_gradients in (False, True):
+        loss, gradients = soft_triple_kernel.loss_and_gradients(
+            rows, centers, y, len(w), options, needs_gradients, four_rows
+        )
+        assert torch.allclose(loss, expected, atol=1e-5)
+        assert (gradients is not None) == needs_gradients
+    for ours, theirs in zip(gradients, expected_gradients, strict=True):
+        assert torch.allclose(ours, theirs.view_as(ours), atol=1e-5)
+
+
 torch.manual_seed(0)
+soft_triple()
 layers(BertModel(BertConfig(**SHAPE), add_pooling_layer=False), True)
 layers(BertModel(BertConfig(**SHAPE), add_pooling_layer=False), False)
 roberta = RobertaConfig(**SHAPE, max_position_embeddings=40, pad_token_id=1, type_vocab_size=1)

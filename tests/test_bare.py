@@ -19,12 +19,12 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from closeknit.bare import PREFIXES, BareTrunk, load_bare
 from closeknit.config import RunConfig
 from closeknit.data import Examples
-from closeknit.encoder import BUNDLED_PACKAGE
+from closeknit.encoder_loading import BUNDLED_PACKAGE
 from closeknit.errors import ModelError
 from closeknit.fitting import fit_model
 from closeknit.model import Model, load_saved_encoder
 from closeknit.sentence_model import SentenceModel, load_sentence_model
-from closeknit.tokens import FileTokeniser, PretrainedTokeniser
+from closeknit.tokenisers import FileTokeniser, PretrainedTokeniser
 
 KIN = sorted(PREFIXES)
 OTHERS = ["albert", "xlnet", "modernbert", "textcnn"]

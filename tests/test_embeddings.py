@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from closeknit.embedding import EmbeddingFit, check_data, fit_embedding, masked_batches
 from closeknit.embedding_scores import ScoredPairs, evaluate_suite, sts_scores
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.mining import mine_negatives
 from closeknit.objectives import InfoNCE

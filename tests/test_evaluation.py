@@ -11,7 +11,7 @@ from torch import nn
 
 from closeknit import evaluation
 from closeknit.data import Examples
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.evaluation import by_length, encode_texts, outputs, softmax
 from conftest import TINY, WORDS
 
@@ -113,7 +113,7 @@ def test_results_held_back_are_all_fetched(tiny) -> None:
     for held in (1, 3, 50):
         found = np.full((11, encoder.dim), np.nan, dtype=np.float32)
         batches = list(by_length(tokens.lengths, 40))
-        for rows, scores, points in evaluation._in_turn(work, batches, held):
+        for rows, scores, points in evaluation._one_by_one(work, batches, held):
             found[rows] = points.numpy()
             assert scores.shape == (len(rows), 2)
         np.testing.assert_allclose(found, one_by_one(encoder, tokeniser, texts), atol=1e-5)

@@ -15,6 +15,7 @@ from closeknit.fitting import Fit, Lane, Stock
 from closeknit.model import Model
 from closeknit.objectives import OBJECTIVES
 from conftest import losses_of as run
+from conftest import rebuilt_objective
 
 OPTIONS = {
     "joint": {
@@ -60,7 +61,7 @@ def test_every_objective_learns_saves_and_loads(tiny, small, tmp_path, objective
     again = Model.load(tmp_path / "model")
     assert np.array_equal(again.outputs(examples)[0], fit.model.outputs(examples)[0])
     assert "weighting" not in again.heads
-    again.rebuilt_objective()
+    rebuilt_objective(again)
 
 
 @pytest.mark.parametrize(("objective", "options"), CASES, ids=IDS)

@@ -14,6 +14,7 @@ from closeknit.data import from_python
 from closeknit.errors import DataError, ModelError
 from closeknit.fitting import fit_model
 from closeknit.model import Model
+from conftest import rebuilt_objective
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 
@@ -51,7 +52,7 @@ def test_a_saved_model_says_the_same(tiny, small, tmp_path, kind, pooling):
     for a, b in zip(model.outputs(examples), again.outputs(examples), strict=True):
         assert np.array_equal(a, b)
     assert again.labels == model.labels == ["late", "lost", "refund"]
-    proxies = again.rebuilt_objective().objectives["soft_triple"].proxies
+    proxies = rebuilt_objective(again).objectives["soft_triple"].proxies
     assert torch.equal(proxies, model.objective["objectives.soft_triple.proxies"])
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.fitting import Fit, Lane, Stock
 from closeknit.graphs import BASE, CAPTURE, GRAIN, choose_widths, task_widths
 from closeknit.lean import Lean

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from closeknit import surgery
 from closeknit.data import Examples
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.multitask.heads import SingleHead
 from closeknit.objectives import Joint
 from closeknit.objectives.cross_entropy import CrossEntropy

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from closeknit.data import Examples, from_python
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.errors import ConfigError
-from closeknit.tokens import Tokens, WordTokeniser
+from closeknit.tokenisers import WordTokeniser
+from closeknit.tokens import Tokens
 
 
 def ragged(pad_left: bool = False) -> Tokens:
@@ -72,7 +73,7 @@ def test_a_vocabulary_of_words_ranks_by_frequency_and_survives_saving(tmp_path):
     tokens = words(from_python(["the owl , ended", "Dog!"]))
     assert tokens.pad([0, 1])["input_ids"].tolist() == [[3, 1, 4, 1], [6, 1, 0, 0]]
     words.save(tmp_path)
-    assert WordTokeniser.load(tmp_path, 16).number == words.number
+    assert WordTokeniser.load(tmp_path, 16).id_of == words.id_of
 
 
 def test_a_pair_of_words_keeps_both_texts():

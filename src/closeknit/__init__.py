@@ -30,7 +30,7 @@ _WHERE = {
     "TrainConfig": "train_config",
     "TrainingError": "errors",
     "load": "catalogue",
-    "load_encoder": "encoder",
+    "load_encoder": "encoder_loading",
     "read_study": "study",
     "run_study": "comparison",
     "train": "training",
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
     from .comparison import Place, run_study
     from .config import RunConfig
     from .data import Examples
-    from .encoder import Encoder, load_encoder
+    from .encoder import Encoder
+    from .encoder_loading import load_encoder
     from .errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
     from .estimators import SentenceEncoder, TextClassifier
     from .multitask import MultiTask, MultiTaskConfig

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .metrics import Integers, classification_scores, confusion
+from .metrics import Integers, classification_scores, confusion, scaled_to_unit_length
 
 Floats = npt.NDArray[np.float64]
 
@@ -211,7 +211,7 @@ def flat_map(vectors: npt.NDArray[Any]) -> Floats:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     rows = np.nan_to_num(np.asarray(vectors, dtype=np.float32))
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    unit = scaled_to_unit_length(rows)
     if len(unit) < 5 or np.ptp(unit, axis=0).max() == 0.0:  # too few, or all the same: nothing to learn
         return np.asarray(np.pad(unit, ((0, 0), (0, 2)))[:, :2], dtype=np.float64)
     perplexity = min(30.0, (len(unit) - 1) / 3)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .checkpoint import read_json, read_tensors
-from .tokens import FileTokeniser
+from .tokenisers import FileTokeniser
 
 # The kin, and what transformers puts before the names of their tensors in a classifier.
 PREFIXES = {
@@ -279,7 +279,7 @@ def load_bare(
         if config is None or tokeniser is None:
             return None
         if getattr(config, "type_vocab_size", None) == 1:
-            tokeniser.typed = False  # it knows no second text
+            tokeniser.has_token_types = False  # it knows no second text
         if dropout is not None:
             set_dropout(config, dropout)
         with torch.device("meta"):  # drawing weights takes longer than reading them

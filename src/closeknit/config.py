@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from .data import SUFFIXES, Columns, Examples
-from .encoder import Encoder, load_encoder
+from .encoder import Encoder
+from .encoder_loading import load_encoder
 from .errors import ConfigError, did_you_mean
 from .objectives import RECIPES, objective_options
-from .tokens import Tokeniser
+from .tokenisers import Tokeniser
 from .train_config import TrainConfig
 
 DEFAULT_OBJECTIVE = "auto"  # of a run file or a command that names none

@@ -9,7 +9,7 @@ from . import catalogue, report
 from .comparison import run_study
 from .config import RunConfig
 from .data import from_python
-from .encoder import load_encoder
+from .encoder_loading import load_encoder
 from .evaluation import outputs, softmax
 from .fitting import Fit
 from .pages import write_report

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .data import Examples
 from .embedding_scores import ScoredPairs, geometry_scores, sts_scores
-from .encoder import load_language_head
+from .encoder_loading import load_language_head
 from .errors import ConfigError, DataError
 from .heads import LanguageHead
 from .looping import Loop
@@ -28,7 +28,8 @@ from .samplers import Plan, batches_per_epoch, length_grouped
 from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
 from .sentences import Sentences
 from .tasks import Batch, Shelved, Step, Task, dealt
-from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
+from .tokenisers import PretrainedTokeniser, Tokeniser
+from .tokens import Tokens, stacked
 from .training import train
 from .views import drophead, mask_spans, without_dropout
 

@@ -28,7 +28,8 @@ from .processes import World, seeded, this_world
 from .progress import say
 from .samplers import Plan, batches_per_epoch, rows_that_meet
 from .tasks import Shelved, Step, Task, labels_of
-from .tokens import RememberingTokeniser, Shelf, Tokeniser
+from .tokenisers import RememberingTokeniser, Tokeniser
+from .tokens import Shelf
 from .training import Training, train
 
 KINDS = 4  # of runs whose memory a lane keeps

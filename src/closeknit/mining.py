@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import DataError
+from .metrics import scaled_to_unit_length
 from .sentences import Sentences
 
 Encode = Callable[[list[str]], npt.NDArray[np.float32]]
@@ -32,7 +33,7 @@ def mine_negatives(
     texts = list(dict.fromkeys(corpus if corpus is not None else pairs.columns[1]))
     number = {text: i for i, text in enumerate(texts)}
     queries, answers, known = (
-        _unit(encode(column)) for column in (pairs.columns[0], pairs.columns[1], texts)
+        scaled_to_unit_length(encode(column)) for column in (pairs.columns[0], pairs.columns[1], texts)
     )
     barred: dict[int, set[int]] = {}
     for row, group in enumerate(pairs.groups.tolist()):
@@ -59,8 +60,3 @@ def mine_negatives(
             )
             chosen.append(texts[int(best)])
     return Sentences((pairs.columns[0], pairs.columns[1], chosen), pairs.groups, pairs.name)
-
-
-def _unit(z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    scaled: npt.NDArray[np.float32] = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
-    return scaled

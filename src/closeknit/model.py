@@ -27,7 +27,8 @@ from .card import model_card
 from .checkpoint import no_space_explained, read_json, read_tensors, tensor_names, write_json, write_tensors
 from .config import RunConfig, to_toml
 from .data import Examples
-from .encoder import Encoder, load_pretrained, merged_trunk
+from .encoder import Encoder
+from .encoder_loading import load_pretrained, merged_trunk
 from .errors import ConfigError, DataError, MissingExtra, ModelError, did_you_mean
 from .evaluation import Floats, outputs
 from .heads import SHAPES, Classifier, NearestCentroid, NearestRows, build_heads
@@ -45,10 +46,10 @@ from .model_files import (
     move_into,
     remove_listed,
 )
-from .objectives import build_objective
 from .plots import distance_map
 from .textcnn import TextCNN
-from .tokens import PretrainedTokeniser, Tokeniser, Tokens, WordTokeniser
+from .tokenisers import PretrainedTokeniser, Tokeniser, WordTokeniser
+from .tokens import Tokens
 
 FORMAT = 1
 UNFINISHED = "unfinished-model"  # a model that is being written
@@ -165,18 +166,6 @@ class Model:
         self.encoder.to(device).eval()
         self.heads.to(device).eval()
         return self
-
-    def rebuilt_objective(self) -> nn.Module:
-        """The objective as it was at the end of training, its proxies included."""
-        joint = build_objective(
-            self.config.objective.name,
-            self.encoder.dim,
-            len(self.labels),
-            {key: value for key, value in self.config.objective.options.items() if key != "class_weights"},
-            labels=self.labels,
-        )
-        joint.load_state_dict(self.objective)
-        return joint
 
 
 _NEAREST: dict[str, Any] = {"NearestCentroid": NearestCentroid, "NearestRows": NearestRows}

@@ -14,7 +14,7 @@ from typing import Any
 
 from .config import RunConfig
 from .data import Examples, Fingerprint, Rows, folds, subset
-from .encoder import identity
+from .encoder_loading import identity
 from .errors import ConfigError, DataError, did_you_mean
 from .progress import say
 from .protocol import Job, Outcome, Result

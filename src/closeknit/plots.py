@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .errors import DataError, MissingExtra
+from .metrics import scaled_to_unit_length
 from .report import Scored
 
 _COLOURS = ("#5b6770", "#c8553d", "#2e6f95", "#6a994e", "#8e6c8a", "#bc8a1e")
@@ -92,7 +93,7 @@ def _flat_map(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Two dimensions in which near texts stay near (t-SNE)."""
     from sklearn.manifold import TSNE
 
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = scaled_to_unit_length(vectors)
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     flat: npt.NDArray[np.float32] = TSNE(2, perplexity=perplexity, init="pca", random_state=0).fit_transform(
         unit

@@ -11,7 +11,6 @@ import ctypes
 import os
 import platform
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -63,12 +62,6 @@ def return_memory() -> None:
     """
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def wake_gpu() -> None:
-    """Let a GPU, where there is one, begin to start up: it takes seconds, in which others can be imported."""
-    if torch.cuda.is_available() and not torch.cuda.is_initialized():
-        threading.Thread(target=lambda: torch.zeros(1, device="cuda"), daemon=True).start()
 
 
 def gather(view: View, world: World, filler: bool = False, copies: int = 1) -> View:

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .card import sentence_card
 from .checkpoint import read_json, read_tensors, write_tensors
 from .config import EncoderConfig, build_table
-from .encoder import Encoder, load_encoder
+from .encoder import Encoder
+from .encoder_loading import load_encoder
 from .errors import ConfigError, did_you_mean
 from .evaluation import Floats, encode_texts
+from .metrics import scaled_to_unit_length
 from .model import (
     damage_explained,
     describe_folder,
@@ -32,7 +33,7 @@ from .model import (
 )
 from .model_files import HEADS, MAIN, METRICS
 from .progress import progress_bar
-from .tokens import PretrainedTokeniser, Tokeniser
+from .tokenisers import PretrainedTokeniser, Tokeniser
 from .train_config import TrainConfig
 
 METHODS = ("simcse", "mirror", "multiple_negatives")
@@ -213,7 +214,7 @@ class SentenceModel:
             device = next(self.dense.parameters()).device
             pooled = self.dense.eval()(torch.from_numpy(pooled).to(device)).float().cpu().numpy()
         if normalize:
-            pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
+            pooled = scaled_to_unit_length(pooled)
         return pooled
 
     def to(self, device: str) -> SentenceModel:

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from .encoder import Encoder
+from .encoder_views import read_views
 from .errors import ConfigError, TrainingError
 from .graphs import Graphs, Numbers, why_not
-from .heads import read_views
 from .lean import Lean
 from .objectives.view import View
 from .processes import World, average, average_gradients, gather, mix, return_memory, seeded, this_world

@@ -156,6 +156,7 @@ def embed(
 
     from ..encoder import Encoder
     from ..evaluation import outputs
+    from ..metrics import scaled_to_unit_length
     from ..model import read_facts
     from ..model_files import MAIN
     from ..sentence_model import load_sentence_model
@@ -172,7 +173,7 @@ def embed(
         with _threads_for(encoder, texts):
             vectors = outputs(encoder, None, loaded.tokens(texts), half=half)[1]
         if normalize:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            vectors = scaled_to_unit_length(vectors)
     else:
         texts = _texts(file, None, set_)
         if texts.pairs is not None:

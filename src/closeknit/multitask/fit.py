@@ -29,7 +29,8 @@ from ..sentence_model import EmbeddingConfig, with_recipe
 from ..sentences import Sentences, judged_sentences, read_sentences
 from ..surgery import pcgrad
 from ..tasks import Shelved, Step, Task, labels_of
-from ..tokens import Tokeniser, Tokens
+from ..tokenisers import Tokeniser
+from ..tokens import Tokens
 from ..training import train
 from .config import MultiTaskConfig, TaskConfig
 from .data import TaskData, row_keys

@@ -35,7 +35,8 @@ from ..model import (
     write_encoder,
 )
 from ..model_files import HEADS, METRICS, MISTAKES
-from ..tokens import Tokeniser, Tokens, stacked
+from ..tokenisers import Tokeniser
+from ..tokens import Tokens, stacked
 from .config import MultiTaskConfig, TaskConfig
 from .data import TaskData, as_asked, named
 from .heads import PairHead, SingleHead, Top
