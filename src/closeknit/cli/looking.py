@@ -19,8 +19,8 @@ def objectives(name: Annotated[str | None, typer.Argument(help="Tell more of thi
         print(describe(name))
         return
     width = max(len(known) for known in OBJECTIVES)
-    for known, build in OBJECTIVES.items():
-        print(f"{known:<{width}}  {(build.__doc__ or '').splitlines()[0]}")
+    for known, objective in OBJECTIVES.items():
+        print(f"{known:<{width}}  {objective.summary.splitlines()[0]}")
 
 
 @app.command(epilog="Example: closeknit data messages")
