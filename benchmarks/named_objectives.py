@@ -2,8 +2,8 @@
 
 CLOSEKNIT_DATA=FOLDER python benchmarks/named_objectives.py [--encoder E] [--epochs 10] [--workers 1] [--out FILE]
 
-This checks that no objective is silently broken. It is not a comparison: one run per objective and data set
-says little about which objective is better.
+This checks that no objective is silently broken. It is not a comparison: one run per objective and
+data set says little about which objective is better.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Time and peak memory of forward + backward of each objective, beside other libraries, on the same points.
+"""Time and peak memory of forward + backward of each objective, beside other libraries, on the same
+points.
 
 python benchmarks/objectives.py [--device cuda] [--only TripleEntropy] [--out FILE]
 
-Prints a Markdown table: milliseconds (median), peak memory in addition to the inputs, the ratios of the other
-side to ours, and the difference of the two losses where both compute the same formula. On a CPU each
-measurement runs in its own process, whose largest resident size is read; on a GPU torch counts the memory.
-TripleEntropy runs on 64 texts of 128 tokens. Its plain form keeps all similarities at once; ours should need
-at most a fifth of that.
+Prints a Markdown table: milliseconds (median), peak memory in addition to the inputs, the ratios of
+the other side to ours, and the difference of the two losses where both compute the same formula. On
+a CPU each measurement runs in its own process, whose largest resident size is read; on a GPU torch
+counts the memory. TripleEntropy runs on 64 texts of 128 tokens. Its plain form keeps all
+similarities at once; ours should need at most a fifth of that.
 """
 
 from __future__ import annotations

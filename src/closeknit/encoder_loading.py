@@ -1,4 +1,4 @@
-"""Loading encoders: by name, from a folder, the bundled one, or a new TextCNN; and what goes with loading.
+"""Loading encoders: by name, from a folder, the bundled encoder, or a new TextCNN.
 
 Weights are read from safetensors only, and no code that comes with a model is run.
 """
@@ -41,13 +41,13 @@ def load_encoder(
     vocabulary: Examples | None = None,
     bare: bool = False,
 ) -> tuple[Encoder, Tokeniser]:
-    """An encoder and its tokeniser, by hub name, folder, `textcnn`, or None for the bundled encoder.
+    """An encoder and its tokeniser: a hub name, a folder, `textcnn`, or None for the bundled one.
 
-    `vocabulary` gives TextCNN the texts that its words come from. `dropout` replaces every dropout rate
-    of the architecture. A `lora_rank` above 0 trains low-rank adapters instead of the whole trunk; a
-    `frozen` encoder is not trained at all. `max_length` None means 256 tokens, or fewer if the encoder
-    takes fewer. A `bare` encoder is loaded without transformers if its architecture allows it: this is
-    faster, but the encoder cannot be saved.
+    `vocabulary` gives TextCNN the texts that its words come from. `dropout` replaces every dropout
+    rate of the architecture. A `lora_rank` above 0 trains low-rank adapters instead of the whole
+    trunk; a `frozen` encoder is not trained at all. `max_length` None means 256 tokens, or fewer if
+    the encoder takes fewer. A `bare` encoder is loaded without transformers if its architecture
+    allows it: this is faster, but the encoder cannot be saved.
     """
     if dropout is not None and not 0.0 <= dropout < 1.0:
         raise ConfigError(f"encoder.dropout is {dropout}; it must be from 0 to below 1")
@@ -106,7 +106,7 @@ def _max_tokens(trunk: Any) -> int | None:
 
 
 def wake_gpu() -> None:
-    """Starts the GPU, if there is one, in the background: this takes seconds, in which libraries are imported."""
+    """Starts a GPU in the background: it takes seconds, in which libraries are imported."""
     if torch.cuda.is_available() and not torch.cuda.is_initialized():
         threading.Thread(target=lambda: torch.zeros(1, device="cuda"), daemon=True).start()
 
@@ -228,7 +228,7 @@ def _check_weights(source: str | Path, trunk: Any, loading_info: dict[str, Any])
 
 
 def _is_in_layers(trunk: Any, key: str) -> bool:
-    """Whether a tensor belongs to the layers of the encoder. The heads of other models may be left unread."""
+    """Whether a tensor belongs to the layers of the encoder; heads may be left unread."""
     stacks = [name for name, module in trunk.named_modules() if isinstance(module, nn.ModuleList)]
     return key.removeprefix(f"{trunk.base_model_prefix}.").startswith(
         tuple(f"{name}." for name in stacks)
@@ -248,7 +248,7 @@ _WELL_KNOWN = (
 
 
 def _why_not_loaded(source: str | Path, error: Exception) -> str:
-    """A sentence for the user, from the first line of another library's error and what lies in the folder."""
+    """A sentence for the user, from another library's error and what lies in the folder."""
     text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     if "custom code" in text:
         return (
@@ -366,7 +366,7 @@ def merged_trunk(encoder: Encoder) -> Any:
 
 @contextlib.contextmanager
 def no_needless_retries(source: str | Path) -> Iterator[None]:
-    """Fails at once, instead of after many tries, if the hub cannot be reached and a file is not in the cache.
+    """Fails at once, not after many tries, if the hub is out of reach and a file is not cached.
 
     The hub counts as out of reach if its host name cannot be looked up.
     """
@@ -394,7 +394,7 @@ def no_needless_retries(source: str | Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """No progress bars and no messages from transformers; Closeknit checks what matters and reports it."""
+    """No progress bars or messages from transformers; Closeknit reports what matters."""
     import warnings
 
     from transformers.utils import logging

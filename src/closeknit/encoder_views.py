@@ -24,9 +24,9 @@ def read_views(
     """The views of a batch that its objective asks for, in the precision of the encoder.
 
     What several views need is computed once. With `gaps`, a view of tokens has one row for every
-    position of the batch, and label -1 where no token is chosen: then its shape does not depend on the
-    texts. In a `chunk` of a batch, all padding counts as the batch's, because the chunk is as wide as
-    the batch.
+    position of the batch, and label -1 where no token is chosen: then its shape does not depend on
+    the texts. In a `chunk` of a batch, all padding counts as the batch's, because the chunk is as
+    wide as the batch.
     """
     wanted = list(wanted)
     whole_texts: dict[str, Tensor] = {}  # rows with the label of the text
@@ -64,7 +64,7 @@ def _token_view(encoded: Encoded, y: Tensor, is_chosen: Tensor, gaps: bool) -> V
 
 
 def _in_product_precision(z: Tensor) -> Tensor:
-    """Tokens in the precision that matrix products have here: under autocast on a GPU, half precision."""
+    """Tokens in the precision of matrix products: half precision under autocast on a GPU."""
     if z.is_cuda and torch.is_autocast_enabled("cuda"):
         return z.to(torch.get_autocast_dtype("cuda"))
     return z

@@ -26,7 +26,8 @@ EncodeRows = Callable[
 # Tokens per batch: on a CPU what fits into the cache of a core, on a GPU what keeps all of it busy.
 BUDGETS = {"cpu": 1024, "cuda": 32768}
 CHUNK = 4096  # how many texts are tokenised at once
-# How many batches' results stay on a GPU before they are copied: each copy waits for all queued work.
+# How many batches' results stay on a GPU before they are copied: each copy waits for all queued
+# work.
 BATCHES_PER_COPY = 32
 
 
@@ -41,10 +42,10 @@ def outputs(
 ) -> tuple[Floats, Floats]:
     """(logits (R, C), pooled (R, H)) of tokenised texts, in their order.
 
-    The longest texts come first, and batches are formed by their number of tokens: at most `budget`, by
-    default what suits the device. On a CPU every thread that torch may use takes batches of its own.
-    Without heads the logits have no columns. `half` computes in bfloat16 on a GPU. `progress` is called
-    with the number of texts that were finished since its last call.
+    The longest texts come first, and batches are formed by their number of tokens: at most
+    `budget`, by default what suits the device. On a CPU every thread that torch may use takes
+    batches of its own. Without heads the logits have no columns. `half` computes in bfloat16 on a
+    GPU. `progress` is called with the number of texts that were finished since its last call.
     """
     encoder.eval()
     if heads is not None:
@@ -116,10 +117,11 @@ def encode_texts(
 
 
 def by_length(lengths: npt.NDArray[np.int64], budget: int) -> Iterator[Rows]:
-    """All rows, longest first, in batches of at most `budget` tokens including padding, or of one row.
+    """All rows, longest first, in batches of at most `budget` tokens including padding, or of one
+    row.
 
-    Once a batch holds a quarter of the budget, it ends where the rows become shorter by a sixteenth: a
-    smaller batch costs less than much padding.
+    Once a batch holds a quarter of the budget, it ends where the rows become shorter by a
+    sixteenth: a smaller batch costs less than much padding.
     """
     order = np.argsort(-lengths, kind="stable")
     negative_lengths = -lengths[order]  # ascending, for a binary search
@@ -157,7 +159,9 @@ def _on_cpu(results: list[tuple[Rows, Tensor, Tensor]]) -> tuple[Rows, Tensor, T
 def _in_parallel(
     encode_rows: EncodeRows, batches: list[Rows], threads: int
 ) -> Iterator[tuple[Rows, Tensor, Tensor]]:
-    """A batch per thread. Forward passes do not wait for each other, as the parts of one operation do."""
+    """A batch per thread. Forward passes do not wait for each other, as the parts of one operation
+    do.
+    """
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             results = pool.map(encode_rows, batches)

@@ -26,7 +26,8 @@ class Shape:
     norm: str | None = None
 
 
-# Our classifiers have the same form, so that a saved model is also a sequence classifier of its architecture.
+# Our classifiers have the same form, so that a saved model is also a sequence classifier of its
+# architecture.
 SHAPES: dict[str, Shape] = {
     "bert": Shape("bert.pooler.dense", "classifier"),
     "albert": Shape("albert.pooler", "classifier", dropout="classifier_dropout_prob"),
@@ -42,7 +43,8 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "r
 
 
 class Classifier(nn.Module):
-    """Class logits from pooled vectors: a dense layer as the architecture has it, then a linear layer.
+    """Class logits from pooled vectors: a dense layer as the architecture has it, then a linear
+    layer.
 
     With pooling `own`, the encoder contains the dense layer already, so the classifier has none.
     """
@@ -70,7 +72,9 @@ class Classifier(nn.Module):
         self._initialise(encoder)
 
     def _initialise(self, encoder: Encoder) -> None:
-        """Random weights; the dense layer starts as the pretrained pooler, if the architecture has it there."""
+        """Random weights; the dense layer starts as the pretrained pooler, if the architecture has
+        it there.
+        """
         for layer in (self.dense, self.out):
             if isinstance(layer, nn.Linear):
                 nn.init.normal_(layer.weight, std=0.02)
@@ -92,7 +96,9 @@ class Classifier(nn.Module):
 
 
 class NearestCentroid(nn.Module):
-    """Logits from the cosine to the mean of each class's training rows; for encoders trained without a head."""
+    """Logits from the cosine to the mean of each class's training rows; for encoders trained
+    without a head.
+    """
 
     centers: Tensor
 
@@ -146,7 +152,9 @@ class NearestRows(nn.Module):
 
 
 class Weighting(nn.Module):
-    """A second encoder with its own classifier; its probabilities say how easily a text's class is mistaken."""
+    """A second encoder with its own classifier; its probabilities say how easily a text's class is
+    mistaken.
+    """
 
     def __init__(self, encoder: Encoder, classes: int) -> None:
         super().__init__()
@@ -171,7 +179,9 @@ class Projection(nn.Module):
 
 
 class LanguageHead(nn.Module):
-    """Predictions of tokens (n, vocabulary) from hidden states (n, H), by the layers of a language model."""
+    """Predictions of tokens (n, vocabulary) from hidden states (n, H), by the layers of a language
+    model.
+    """
 
     def __init__(self, layers: nn.Module) -> None:
         super().__init__()

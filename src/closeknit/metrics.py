@@ -75,7 +75,8 @@ def pair_cosines(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def alignment(a: npt.ArrayLike, b: npt.ArrayLike, *, alpha: float = 2) -> float:
-    """How near the two sides of a pair lie on the unit sphere; smaller is better (Wang and Isola, ICML 2020).
+    """How near the two sides of a pair lie on the unit sphere; smaller is better (Wang and Isola,
+    ICML 2020).
 
         mean_i |a_i - b_i|^alpha
 
@@ -86,7 +87,8 @@ def alignment(a: npt.ArrayLike, b: npt.ArrayLike, *, alpha: float = 2) -> float:
 
 
 def uniformity(z: npt.ArrayLike, *, t: float = 2) -> float:
-    """How evenly rows are spread over the unit sphere; smaller is better (Wang and Isola, ICML 2020).
+    """How evenly rows are spread over the unit sphere; smaller is better (Wang and Isola, ICML
+    2020).
 
         log mean_{i<j} exp(-t |z_i - z_j|^2)
 
@@ -121,7 +123,8 @@ def uniformity(z: npt.ArrayLike, *, t: float = 2) -> float:
 def anisotropy(z: npt.ArrayLike) -> float:
     """The mean cosine of all pairs of rows.
 
-    It is near 0 when the rows use all directions evenly, and 1 when all rows have the same direction.
+    It is near 0 when the rows use all directions evenly, and 1 when all rows have the same
+    direction.
 
     mean_{i<j} <z_i, z_j> = (|sum_i z_i|^2 - sum_i |z_i|^2) / (n (n - 1)) on unit rows.
     """
@@ -226,7 +229,8 @@ def knn_accuracy(
     """The share of test rows whose k nearest training rows, by cosine, vote for the right class.
 
     If several classes have equally many votes, the class with the nearest row wins; of equally near
-    rows, the earlier row counts as nearer. If there are fewer than k training rows, all of them vote.
+    rows, the earlier row counts as nearer. If there are fewer than k training rows, all of them
+    vote.
     """
     train, expected, test, answers = _checked_split(train_z, train_y, test_z, test_y)
     if k < 1:
@@ -276,7 +280,9 @@ def _unit_rows_of_both(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floa
 def _checked_split(
     train_z: npt.ArrayLike, train_y: npt.ArrayLike, test_z: npt.ArrayLike, test_y: npt.ArrayLike
 ) -> tuple[Floats, npt.NDArray[Any], Floats, npt.NDArray[Any]]:
-    """(training rows, their labels, test rows, their labels), rows scaled to length 1; shapes have to agree."""
+    """(training rows, their labels, test rows, their labels), rows scaled to length 1; shapes have
+    to agree.
+    """
     train = unit_rows(train_z)
     test = unit_rows(test_z)
     train_labels = np.asarray(train_y)
@@ -322,6 +328,8 @@ def _cosines(u: Floats, v: Floats) -> Floats:
 
 
 def _rounded(cosines: Floats) -> Floats:
-    """Rounded, so that equal vectors have equal cosines: a sum in another order differs in its last digits."""
+    """Rounded, so that equal vectors have equal cosines: a sum in another order differs in its last
+    digits.
+    """
     rounded: Floats = np.round(cosines, 12)
     return rounded

@@ -35,10 +35,11 @@ class TextCNNConfig:
 
 
 class TextCNN(nn.Module):
-    """A convolutional encoder. Convolutions centered on a token describe it; their maximum describes the text.
+    """A convolutional encoder. Convolutions centered on a token describe it; their maximum
+    describes the text.
 
-    With embeddings of E dimensions, H = filters x widths: inputs (R, T) -> hidden states (R, T, H) and
-    pooled vectors (R, H).
+    With embeddings of E dimensions, H = filters x widths: inputs (R, T) -> hidden states (R, T, H)
+    and pooled vectors (R, H).
     """
 
     def __init__(self, config: TextCNNConfig) -> None:

@@ -28,7 +28,9 @@ class Tokeniser(Protocol):
 
 
 class PretrainedTokeniser:
-    """The tokeniser that came with a pretrained encoder; pairs are joined as in the encoder's pretraining."""
+    """The tokeniser that came with a pretrained encoder; pairs are joined as in the encoder's
+    pretraining.
+    """
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         if tokenizer.pad_token_id is None:
@@ -69,14 +71,16 @@ class PretrainedTokeniser:
 
 
 class FileTokeniser:
-    """The tokeniser that a pretrained encoder was saved with, read by the library `tokenizers` alone.
+    """The tokeniser that a pretrained encoder was saved with, read by the library `tokenizers`
+    alone.
 
     It serves encoders that are loaded without transformers.
     """
 
     FILE = "tokenizer.json"
     SETTINGS = "tokenizer_config.json"
-    # The tokenizer classes whose behaviour is known here, and whether their encoders get token_type_ids.
+    # The tokenizer classes whose behaviour is known here, and whether their encoders get
+    # token_type_ids.
     HAS_TOKEN_TYPES: ClassVar[dict[str, bool]] = {
         "BertTokenizer": True,
         "RobertaTokenizer": False,
@@ -102,7 +106,9 @@ class FileTokeniser:
 
     @classmethod
     def load(cls, folder: Path, max_length: int) -> FileTokeniser | None:
-        """The tokeniser of a folder; None if transformers might read the same folder in another way."""
+        """The tokeniser of a folder; None if transformers might read the same folder in another
+        way.
+        """
         from tokenizers import Tokenizer
 
         if not (folder / cls.FILE).exists() or (folder / "added_tokens.json").exists():
@@ -184,7 +190,8 @@ def _knows_all_tokens(tokenizer: Any, settings: dict[str, Any]) -> bool:
 def _is_as_transformers_builds_it(tokenizer: Any, kind: str, settings: dict[str, Any]) -> bool:
     """Whether the file agrees with the settings.
 
-    For these classes transformers ignores parts of the file, and builds them from the settings instead.
+    For these classes transformers ignores parts of the file, and builds them from the settings
+    instead.
     """
     if kind in FileTokeniser.OF_BERT:
         splitter, parts_agree = _bert_parts(tokenizer, settings)
@@ -249,7 +256,9 @@ def _state(part: Any) -> Any:
 
 
 class RememberingTokeniser:
-    """A tokeniser that has turned some examples into tokens already, and looks them up from then on."""
+    """A tokeniser that has turned some examples into tokens already, and looks them up from then
+    on.
+    """
 
     def __init__(self, tokeniser: Tokeniser, examples: Examples) -> None:
         self.tokeniser = tokeniser
@@ -279,7 +288,9 @@ class RememberingTokeniser:
 
 
 class WordTokeniser:
-    """Lower-cased words and punctuation marks, with a vocabulary from the training texts; for TextCNN."""
+    """Lower-cased words and punctuation marks, with a vocabulary from the training texts; for
+    TextCNN.
+    """
 
     PAD, UNKNOWN, SEPARATOR = 0, 1, 2
     FILE = "vocabulary.json"

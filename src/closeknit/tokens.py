@@ -57,7 +57,9 @@ class Tokens:
 
 
 class Shelf:
-    """Tokens on a device, from which padded batches are made without reading anything back to the CPU."""
+    """Tokens on a device, from which padded batches are made without reading anything back to the
+    CPU.
+    """
 
     def __init__(self, tokens: Tokens, device: torch.device | None = None) -> None:
         self.tokens = tokens

@@ -1,4 +1,6 @@
-"""Two ways to make different views of one text: masked spans of the text, and dropped attention heads."""
+"""Two ways to make different views of one text: masked spans of the text, and dropped attention
+heads.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def mask_span(text: str, length: int, mask: str, generator: np.random.Generator)
 def mask_spans(
     texts: Sequence[str], rows: Sequence[int], length: int, mask: str, seed: int, epoch: int
 ) -> list[str]:
-    """These rows of the texts, masked. The same seed, epoch and row always give the same masked text."""
+    """These rows of the texts, masked. The same seed, epoch and row always give the same masked
+    text.
+    """
     masked: list[str] = []
     for row in rows:
         generator = np.random.default_rng((seed, epoch, row))
@@ -67,8 +71,8 @@ def without_dropout(encoder: Encoder) -> Iterator[None]:
 def drophead(encoder: Encoder, p: float) -> Iterator[None]:
     """Drops whole attention heads in training inside the `with` block.
 
-    For each text and layer, a head is kept with probability 1 - p; at least one head is kept. The kept
-    heads are scaled by (number of heads) / (number of kept heads).
+    For each text and layer, a head is kept with probability 1 - p; at least one head is kept. The
+    kept heads are scaled by (number of heads) / (number of kept heads).
     """
     config: Any = encoder.config
     heads = int(getattr(config, "num_attention_heads", 0) or getattr(config, "n_heads", 0))

@@ -1,6 +1,7 @@
 """Objectives as `torch.nn.Module`s, and the joint objectives that a configuration can name.
 
-Python callers can pass any module. A name in a configuration needs a row in OBJECTIVES (`registry.py`).
+Python callers can pass any module. A name in a configuration needs a row in OBJECTIVES
+(`registry.py`).
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ WEIGHTINGS = ("encoder", "head")
 
 
 class Contrastive(nn.Module):
-    """Pairs of a class pulled together, other pairs pushed apart up to a margin (Hadsell et al., 2006).
+    """Pairs of a class pulled together, others pushed apart up to a margin (Hadsell et al., 2006).
 
     Over all pairs i < j of unit rows at Euclidean distance d:
 
@@ -57,12 +57,12 @@ class Contrastive(nn.Module):
 
 
 class SupCon(nn.Module):
-    """Supervised contrastive loss over the batch, in its outer form (Khosla et al., 2020), on unit rows.
+    """Supervised contrastive loss over the batch, outer form (Khosla et al., 2020), on unit rows.
 
         l_i = -1/|P(i)| sum_{p in P(i)} [ z_i.z_p / t - log sum_{a != i} exp(z_i.z_a / t) ]
 
-    P(i) are the other rows with the same label. The loss is the mean over the rows with at least one.
-    Four rows, two orthogonal pairs of one class each, at temperature 1 give -log(e / (e + 2)).
+    P(i) are the other rows with the same label. The loss is the mean over the rows with at least
+    one. Four rows, two orthogonal pairs of one class each, at temperature 1 give -log(e / (e + 2)).
     """
 
     needs_positives = True
@@ -90,8 +90,9 @@ class LabelAware(nn.Module):
 
         l_i = -1/|P(i)| sum_p w_{i,y_i} [ z_i.z_p / t - log sum_{a != i} w_{i,y_a} exp(z_i.z_a / t) ]
 
-    on unit rows; the loss is the mean over the rows that have a positive. The gradient flows into the
-    weights. Equal weights 1/C give SupCon / C - log(C) / C, since the logarithm keeps its constant.
+    on unit rows; the loss is the mean over the rows that have a positive. The gradient flows into
+    the weights. Equal weights 1/C give SupCon / C - log(C) / C, since the logarithm keeps its
+    constant.
     """
 
     needs_positives = True

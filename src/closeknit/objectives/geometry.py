@@ -51,8 +51,8 @@ def inverse_length(x: Tensor) -> Tensor:
 def _power_of_two_near_inverse_length(x: Tensor) -> Tensor:
     """The power of two (..., 1) that brings each row close to length 1.
 
-    Multiplying by a power of two is exact. After it, squares neither overflow nor vanish, however long
-    or short the row was.
+    Multiplying by a power of two is exact. After it, squares neither overflow nor vanish, however
+    long or short the row was.
     """
     x = x.detach()
     largest = torch.maximum(x.amax(-1, keepdim=True), -x.amin(-1, keepdim=True))  # (..., 1)
@@ -74,9 +74,9 @@ def _inverse_norm(x: Tensor) -> Tensor:
 def squared_distances(z: Tensor, w: Tensor | None = None) -> Tensor:
     """Squared Euclidean distances between unit rows.
 
-    (R, C) from rows z (R, D) to rows w (C, D); without w, (R, R) between the rows of z. The distance
-    between equal rows is exactly 0 and has no gradient. The computation runs in float64, because the
-    distance between two near rows is a small difference of large numbers.
+    (R, C) from rows z (R, D) to rows w (C, D); without w, (R, R) between the rows of z. The
+    distance between equal rows is exactly 0 and has no gradient. The computation runs in float64,
+    because the distance between two near rows is a small difference of large numbers.
     """
     a = z.double()
     b = a if w is None else w.double()
@@ -105,7 +105,7 @@ def others(rows: int, device: torch.device) -> Tensor:
 
 
 def masked_log_sum_exp(x: Tensor, mask: Tensor) -> Tensor:
-    """log sum exp over the entries of the last dimension where the mask is true; 0 if there is none."""
+    """log sum exp over the last dimension where the mask is true; 0 if it is true nowhere."""
     is_empty = ~mask.any(-1, keepdim=True)
     kept = x.masked_fill(~mask, -torch.inf).masked_fill(is_empty, 0.0)
     zero = torch.zeros_like(x[..., 0])

@@ -19,10 +19,10 @@ CLASSIFIERS = ("centroid", "knn")
 
 @dataclass(frozen=True)
 class Term:
-    """One summand of a joint objective: a weight, an objective and the view that the objective reads.
+    """One summand of a joint objective: a weight, an objective and the view it reads.
 
-    `also` names views whose rows the objective takes as further arguments after the labels. The weight
-    moves from `weight` to `end` over the training, if `end` is given.
+    `also` names views whose rows the objective takes as further arguments after the labels. The
+    weight moves from `weight` to `end` over the training, if `end` is given.
     """
 
     name: str
@@ -75,8 +75,8 @@ class Adaptation:
     def due(self, evaluation: int, progress: float) -> bool:
         """Whether evaluation number `evaluation`, at this share of the training, brings an update.
 
-        The first evaluation after the start brings one, and then every `every`-th evaluation. The last
-        evaluation brings none: the training is over, so an update would change nothing.
+        The first evaluation after the start brings one, and then every `every`-th evaluation. The
+        last evaluation brings none: the training is over, so an update would change nothing.
         """
         if not self.start < progress < 1.0:
             return False
@@ -99,7 +99,7 @@ class MetricPart:
 
 
 class Joint(nn.Module):
-    """The weighted sum of its terms. `views` lists what the terms read, so that nothing else is computed.
+    """The weighted sum of its terms; `views` lists what they read, so nothing else is computed.
 
     `copies` is how often each text of a batch is encoded. `classifier` says what predicts when no
     term trains the logits: the nearest class centroid, or the nearest training rows. `patience` is

@@ -71,8 +71,9 @@ class LabelDistance(nn.Module):
     def update(self, confusion: Tensor, strength: float) -> None:
         """Moves the distances towards what the model confuses: the adaptive mode.
 
-        `confusion` (C, C) holds counts: a row per expected class, a column per predicted class. With m
-        the row-normalised counts off the diagonal, symmetrised and divided by the largest of them:
+        `confusion` (C, C) holds counts: a row per expected class, a column per predicted class.
+        With m the row-normalised counts off the diagonal, symmetrised and divided by the largest of
+        them:
 
             distance <- distance + strength * (scale * (1 + m) - distance)
         """

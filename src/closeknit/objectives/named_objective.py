@@ -17,7 +17,7 @@ from .joint import WEIGHT_SCHEDULES, Joint, MetricPart, Term
 
 @dataclass(frozen=True)
 class NamedObjective:
-    """A joint objective that a configuration chooses by name. Calling it with (dim, classes) builds it."""
+    """A joint objective with a name in configurations; calling it with (dim, classes) builds it."""
 
     build: Callable[..., Joint]
     options: dict[str, Any]  # the name of each option -> its default
@@ -34,8 +34,9 @@ def from_builder(
 ) -> NamedObjective:
     """A row for a function that builds the whole joint objective.
 
-    The options and their defaults are the keyword-only arguments of the function; the description comes
-    from its docstring: a summary, an empty line, and a line `option: meaning` for each option.
+    The options and their defaults are the keyword-only arguments of the function; the description
+    comes from its docstring: a summary, an empty line, and a line `option: meaning` for each
+    option.
     """
     summary, notes = _described(build)
     return NamedObjective(build, _options_of(build), summary, notes, module)
@@ -50,8 +51,8 @@ def with_cross_entropy(
 ) -> NamedObjective:
     """A row for the sum: `ce_weight` times cross-entropy + (1 - `ce_weight`) times a metric term.
 
-    `build_part(dim, classes, labels, **options)` gives the metric term. Its keyword-only arguments are
-    the options of the objective; the options of `_Mixture` are added to them.
+    `build_part(dim, classes, labels, **options)` gives the metric term. Its keyword-only arguments
+    are the options of the objective; the options of `_Mixture` are added to them.
     """
 
     def build(
@@ -138,7 +139,7 @@ class _Mixture:
 
 
 def _options_of(build: Callable[..., Any]) -> dict[str, Any]:
-    """The keyword-only arguments and their defaults; `labels` is given by the program, not by a user."""
+    """The keyword-only arguments and their defaults, without `labels`, which the program gives."""
     parameters = inspect.signature(build).parameters.values()
     keyword_only = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     return {one.name: one.default for one in keyword_only if one.name != "labels"}

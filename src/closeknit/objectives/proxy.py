@@ -14,7 +14,8 @@ from .joint import MetricPart
 
 
 class ProxyNCA(nn.Module):
-    """Each row nearer to the proxy of its class than to those of the *other* classes (Movshovitz-Attias, 2017).
+    """Each row nearer to the proxy of its class than to those of the *other* classes
+    (Movshovitz-Attias, 2017).
 
         loss = mean_i -log [ exp(-scale d(z_i, p_{y_i})) / sum_{c != y_i} exp(-scale d(z_i, p_c)) ]
 

@@ -1,7 +1,7 @@
 """The table of objectives that a configuration can name, and the functions that read it.
 
-To add an objective, write its class and its builder in one new file, and give it a row in OBJECTIVES.
-`make new-objective NAME=...` writes the first version of both.
+To add an objective, write its class and its builder in one new file, and give it a row in
+OBJECTIVES. `make new-objective NAME=...` writes the first version of both.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """SoftTriple: rows compared with several learnt centers per class, in bounded memory.
 
-The similarities of R rows to C x K centers are computed in chunks of rows and never all kept. Because
-the loss is a mean over rows, the gradients of a chunk are known as soon as its similarities are. They
-are computed in the forward pass, so that nothing has to be computed twice. On a GPU the matrix products
-run in the precision of the rows, and one fused kernel (`soft_triple_kernel`) does everything between
-the products.
+The similarities of R rows to C x K centers are computed in chunks of rows and never all kept.
+Because the loss is a mean over rows, the gradients of a chunk are known as soon as its similarities
+are. They are computed in the forward pass, so that nothing has to be computed twice. On a GPU the
+matrix products run in the precision of the rows, and one fused kernel (`soft_triple_kernel`) does
+everything between the products.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from .geometry import at_least_float32, in_own_precision, inverse_length, unit
 from .joint import MetricPart
 from .view import TOKEN_VIEWS
 
-# How many similarities are held at once: on a CPU two buffers of 3 MiB in float32, on a GPU one of 64 MiB.
+# How many similarities are held at once: on a CPU two buffers of 3 MiB in float32, on a GPU one of
+# 64 MiB.
 CPU_ELEMENTS = 3 * 2**18
 GPU_BYTES = 2**26
 CENTERS_AT_ONCE = 256  # when the gradients of the centers are finished, in place
@@ -35,15 +36,16 @@ Gradients = tuple[Tensor, Tensor]
 class SoftTriple(nn.Module):
     """Softmax over classes that each keep several learnt centers (Qian et al., ICCV 2019).
 
-    Rows z_i and centers w_ck are compared on the unit sphere. The score of a class is a soft maximum
-    over its K centers, and the true class has to win by a margin:
+    Rows z_i and centers w_ck are compared on the unit sphere. The score of a class is a soft
+    maximum over its K centers, and the true class has to win by a margin:
 
         s_ic = sum_k softmax_k(<z_i, w_ck> / gamma) * <z_i, w_ck>
         loss = mean_i -log softmax_c(scale * (s_ic - margin * [c = y_i]))[y_i]
              + tau * sum_c sum_{k<l} sqrt(2 + 1e-5 - 2 <w_ck, w_cl>) / (C K (K - 1))
 
-    The last term draws the centers of a class together, so that spare centers merge. Without a margin, a
-    row that is orthogonal to every center gives log C. A row with label -1 takes no part in the mean.
+    The last term draws the centers of a class together, so that spare centers merge. Without a
+    margin, a row that is orthogonal to every center gives log C. A row with label -1 takes no part
+    in the mean.
     """
 
     takes_gaps = True  # rows with label -1 take no part in the loss
@@ -128,16 +130,18 @@ class CenterOptions:
 def center_loss(
     z: Tensor, w: Tensor, y: Tensor, *, gamma: float, scale: float, margin: float
 ) -> Tensor:
-    """SoftTriple's loss without its last term: rows z (R, D) with labels y (R,), centers w (C, K, D).
+    """SoftTriple without its last term: rows z (R, D), labels y (R,), centers w (C, K, D).
 
-    This function scales rows and centers to length 1. With s_ik the cosine of row i and center k of class c,
+    This function scales rows and centers to length 1. With s_ik the cosine of row i and center k of
+    class c,
 
         S_ic = sum_k softmax_k(s_ik / gamma) * s_ik
         loss = mean_i -log softmax_c(scale * (S_ic - margin * [c = y_i]))[y_i]
 
-    On a GPU, rows in half precision are multiplied in half precision and summed in float32; everything
-    else is computed in float32, or in float64 if the rows are in float64. With p the softmax over k,
-    dS/ds_k = p_k (1 + (s_k - S) / gamma). Rows with label -1 take no part in the mean.
+    On a GPU, rows in half precision are multiplied in half precision and summed in float32;
+    everything else is computed in float32, or in float64 if the rows are in float64. With p the
+    softmax over k, dS/ds_k = p_k (1 + (s_k - S) / gamma). Rows with label -1 take no part in the
+    mean.
     """
     options = CenterOptions(gamma, scale, margin)
     loss: Tensor = _CenterLoss.apply(z, w, y, options, torch.is_grad_enabled())
@@ -204,7 +208,8 @@ def _in_torch(
 ) -> tuple[Tensor, Gradients | None]:
     """The loss and the gradients of rows z (R, D) and centers w (C K, D), computed by torch.
 
-    The centers stay as they are: the similarities are divided by the lengths of the centers instead.
+    The centers stay as they are: the similarities are divided by the lengths of the centers
+    instead.
     """
     precision = torch.float64 if z.dtype == torch.float64 else torch.float32
     w = w.to(precision)

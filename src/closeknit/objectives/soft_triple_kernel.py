@@ -1,4 +1,4 @@
-"""SoftTriple's loss over many centers on a GPU, in Triton; `soft_triple` computes the same in torch."""
+"""SoftTriple's loss over many centers on a GPU, in Triton; `soft_triple` has it in torch too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _unit_kernel(x, out, inverse_lengths, D, BLOCK: tl.constexpr):  # type: igno
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _unit_backward_kernel(gradient, unit, inverse_lengths, out, D, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One row: the gradient of the row before it was scaled to length 1, from the gradient after it."""
+    """One row: its gradient before it was scaled to length 1, from its gradient after that."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < D
@@ -172,7 +172,7 @@ def _run_row_kernel(
     count: Tensor,
     needs_gradients: bool,
 ) -> None:
-    """Writes the loss of each row of similarities near (r, C K); `_row_kernel` says what becomes of near."""
+    """Writes the loss of each row of near (r, C K); `_row_kernel` says what becomes of near."""
     K = near.shape[1] // C
     block = int(min(BLOCK, max(16, triton.next_power_of_2(K))))
     _row_kernel[(len(near),)](

@@ -1,7 +1,7 @@
 """Objectives that compare several views of a text: two passes, two sides of a pair, or a triplet.
 
-`InfoNCE`, `NTXent` and `MultipleNegatives` take z (V, B, D), V views of B texts. `Folded` makes one of
-them a term of a joint objective. `Consistency` compares the class probabilities of two passes.
+`InfoNCE`, `NTXent` and `MultipleNegatives` take z (V, B, D), V views of B texts. `Folded` makes one
+of them a term of a joint objective. `Consistency` compares the class probabilities of two passes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class InfoNCE(nn.Module):
 
         loss = mean_i -log [ exp(cos(z0_i, z1_i) / t) / sum_j exp(cos(z0_i, z1_j) / t) ]
 
-    z (V, B, D). V = 2: z[0] are anchors, z[1] positives. V = 3: z[2] are hard negatives, which adds B
-    columns to the sum; `hard_weight` is added to the logit of the hard negative of the same row. With
-    labels y (B,), other rows with the same label are not negatives.
+    z (V, B, D). V = 2: z[0] are anchors, z[1] positives. V = 3: z[2] are hard negatives, which adds
+    B columns to the sum; `hard_weight` is added to the logit of the hard negative of the same row.
+    With labels y (B,), other rows with the same label are not negatives.
     """
 
     def __init__(self, *, temperature: float = 0.05, hard_weight: float = 0.0) -> None:
@@ -53,8 +53,8 @@ class NTXent(nn.Module):
 
         loss = mean_i -log [ exp(cos(z_i, z_p(i)) / t) / sum_{a != i} exp(cos(z_i, z_a) / t) ]
 
-    z (2, B, D); p(i) is the other view of the same text. With labels y (B,), other rows with the same
-    label are not negatives.
+    z (2, B, D); p(i) is the other view of the same text. With labels y (B,), other rows with the
+    same label are not negatives.
     """
 
     def __init__(self, *, temperature: float = 0.04) -> None:
@@ -84,9 +84,9 @@ class MultipleNegatives(nn.Module):
 
         loss = mean_i -log [ exp(scale * sim(z0_i, z1_i)) / sum_j exp(scale * sim(z0_i, z1_j)) ]
 
-    z (V, B, D): z[0] questions, z[1] their answers, z[2] (if given) one hard negative per question, which
-    adds B columns to the sum. `similarity` is "cosine" or "dot". With labels y (B,), other rows with the
-    same label are not negatives.
+    z (V, B, D): z[0] questions, z[1] their answers, z[2] (if given) one hard negative per question,
+    which adds B columns to the sum. `similarity` is "cosine" or "dot". With labels y (B,), other
+    rows with the same label are not negatives.
     """
 
     def __init__(self, *, scale: float = 20.0, similarity: str = "cosine") -> None:
@@ -131,11 +131,11 @@ def _cross_entropy_of_pairs(logits: Tensor, y: Tensor | None) -> Tensor:
 
 
 class Folded(nn.Module):
-    """Makes an objective over V views of B texts a term of a joint objective, which gets R = V B rows.
+    """Makes an objective over V views of B texts a term of a joint objective, with R = V B rows.
 
-    y (R, 2) gives for each row the number of its view and the label of its text; texts with the same label
-    are not negatives of each other. Each view holds the texts in the same order; the views may come in
-    any order.
+    y (R, 2) gives for each row the number of its view and the label of its text; texts with the
+    same label are not negatives of each other. Each view holds the texts in the same order; the
+    views may come in any order.
     """
 
     def __init__(self, objective: nn.Module, views: int) -> None:
@@ -152,11 +152,12 @@ class Folded(nn.Module):
 
 
 class Consistency(nn.Module):
-    """How much the class probabilities of a text differ between its two passes through dropout (R-Drop).
+    """The difference of a text's class probabilities in two passes through dropout (R-Drop).
 
         loss = mean_b 1/2 [ KL(p_b || q_b) + KL(q_b || p_b) ],   p, q = softmax of the two passes' logits
 
-    `logits` (2 B, C) hold B texts in one order, and then again in the same order. The labels are not used.
+    `logits` (2 B, C) hold B texts in one order, and then again in the same order. The labels are
+    not used.
 
     Logits (0, 0) and (log 3, 0) for one text give 1/8 log 3: p = (1/2, 1/2), q = (3/4, 1/4).
     """

@@ -30,10 +30,10 @@ class Triplet(nn.Module):
 
         loss = mean of max(0, d(a, p) - d(a, n) + margin)
 
-    over the chosen triplets. `mining`: "all" takes every valid triplet; "hard" takes, per anchor, its
-    farthest positive and its nearest negative; "semi_hard" takes negatives that are farther than the
-    positive, but by less than the margin. Anchor and positive at a right angle (2), the negative
-    opposite (4), margin 3: the loss is 1.
+    over the chosen triplets. `mining`: "all" takes every valid triplet; "hard" takes, per anchor,
+    its farthest positive and its nearest negative; "semi_hard" takes negatives that are farther
+    than the positive, but by less than the margin. Anchor and positive at a right angle (2), the
+    negative opposite (4), margin 3: the loss is 1.
     """
 
     needs_positives = True
@@ -74,9 +74,9 @@ class _MeanOverTriplets(torch.autograd.Function):
     """The mean over (anchor, positive, negative) from the (R, R) distances alone.
 
     For an anchor and a positive, the negatives that are nearer than d + margin are a range of the
-    anchor's sorted negatives: a binary search gives their number, and a difference of cumulative sums
-    gives the sum of their distances. The gradient of a distance is the number of triplets that it
-    belongs to, found the same way. No tensor (R, R, R) is needed.
+    anchor's sorted negatives: a binary search gives their number, and a difference of cumulative
+    sums gives the sum of their distances. The gradient of a distance is the number of triplets that
+    it belongs to, found the same way. No tensor (R, R, R) is needed.
     """
 
     @staticmethod
@@ -97,7 +97,8 @@ class _MeanOverTriplets(torch.autograd.Function):
         sums = torch.where(negatives.isinf(), 0.0, negatives).double().cumsum(1)
         sums = F.pad(sums, (1, 0))  # (R, R + 1): sums of the 0, 1, 2, ... nearest negatives
 
-        # For each anchor and positive, the chosen negatives have the sorted positions first ... last - 1.
+        # For each anchor and positive, the chosen negatives have the sorted positions first ...
+        # last - 1.
         reach = d + margin  # (R, R)
         last = torch.searchsorted(negatives, reach)  # (R, R)
         first = (
