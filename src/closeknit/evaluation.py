@@ -117,8 +117,7 @@ def encode_texts(
 
 
 def by_length(lengths: npt.NDArray[np.int64], budget: int) -> Iterator[Rows]:
-    """All rows, longest first, in batches of at most `budget` tokens including padding, or of one
-    row.
+    """All rows, longest first, in batches of at most `budget` tokens with padding, or of one row.
 
     Once a batch holds a quarter of the budget, it ends where the rows become shorter by a
     sixteenth: a smaller batch costs less than much padding.
@@ -159,9 +158,7 @@ def _on_cpu(results: list[tuple[Rows, Tensor, Tensor]]) -> tuple[Rows, Tensor, T
 def _in_parallel(
     encode_rows: EncodeRows, batches: list[Rows], threads: int
 ) -> Iterator[tuple[Rows, Tensor, Tensor]]:
-    """A batch per thread. Forward passes do not wait for each other, as the parts of one operation
-    do.
-    """
+    """A batch per thread; whole forward passes do not wait for each other."""
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             results = pool.map(encode_rows, batches)

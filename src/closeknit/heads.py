@@ -43,8 +43,7 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "gelu": nn.GELU, "r
 
 
 class Classifier(nn.Module):
-    """Class logits from pooled vectors: a dense layer as the architecture has it, then a linear
-    layer.
+    """Class logits from pooled vectors: a dense layer as in the architecture, then a linear one.
 
     With pooling `own`, the encoder contains the dense layer already, so the classifier has none.
     """
@@ -72,9 +71,7 @@ class Classifier(nn.Module):
         self._initialise(encoder)
 
     def _initialise(self, encoder: Encoder) -> None:
-        """Random weights; the dense layer starts as the pretrained pooler, if the architecture has
-        it there.
-        """
+        """Random weights; the dense layer starts as the pretrained pooler where BERT has it."""
         for layer in (self.dense, self.out):
             if isinstance(layer, nn.Linear):
                 nn.init.normal_(layer.weight, std=0.02)
@@ -96,9 +93,7 @@ class Classifier(nn.Module):
 
 
 class NearestCentroid(nn.Module):
-    """Logits from the cosine to the mean of each class's training rows; for encoders trained
-    without a head.
-    """
+    """Logits from the cosine to each class's mean training row, for encoders without a head."""
 
     centers: Tensor
 
@@ -152,9 +147,7 @@ class NearestRows(nn.Module):
 
 
 class Weighting(nn.Module):
-    """A second encoder with its own classifier; its probabilities say how easily a text's class is
-    mistaken.
-    """
+    """A second encoder with a classifier; its probabilities say how easily classes are mistaken."""
 
     def __init__(self, encoder: Encoder, classes: int) -> None:
         super().__init__()
@@ -179,9 +172,7 @@ class Projection(nn.Module):
 
 
 class LanguageHead(nn.Module):
-    """Predictions of tokens (n, vocabulary) from hidden states (n, H), by the layers of a language
-    model.
-    """
+    """A language model's layers: hidden states (n, H) to predictions (n, vocabulary)."""
 
     def __init__(self, layers: nn.Module) -> None:
         super().__init__()

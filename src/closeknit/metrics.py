@@ -75,8 +75,7 @@ def pair_cosines(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def alignment(a: npt.ArrayLike, b: npt.ArrayLike, *, alpha: float = 2) -> float:
-    """How near the two sides of a pair lie on the unit sphere; smaller is better (Wang and Isola,
-    ICML 2020).
+    """How near the two sides of a pair lie; smaller is better (Wang and Isola, ICML 2020).
 
         mean_i |a_i - b_i|^alpha
 
@@ -87,8 +86,7 @@ def alignment(a: npt.ArrayLike, b: npt.ArrayLike, *, alpha: float = 2) -> float:
 
 
 def uniformity(z: npt.ArrayLike, *, t: float = 2) -> float:
-    """How evenly rows are spread over the unit sphere; smaller is better (Wang and Isola, ICML
-    2020).
+    """How evenly unit rows are spread; smaller is better (Wang and Isola, ICML 2020).
 
         log mean_{i<j} exp(-t |z_i - z_j|^2)
 
@@ -280,9 +278,7 @@ def _unit_rows_of_both(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floa
 def _checked_split(
     train_z: npt.ArrayLike, train_y: npt.ArrayLike, test_z: npt.ArrayLike, test_y: npt.ArrayLike
 ) -> tuple[Floats, npt.NDArray[Any], Floats, npt.NDArray[Any]]:
-    """(training rows, their labels, test rows, their labels), rows scaled to length 1; shapes have
-    to agree.
-    """
+    """(unit training rows, their labels, unit test rows, their labels), if the shapes agree."""
     train = unit_rows(train_z)
     test = unit_rows(test_z)
     train_labels = np.asarray(train_y)
@@ -328,8 +324,6 @@ def _cosines(u: Floats, v: Floats) -> Floats:
 
 
 def _rounded(cosines: Floats) -> Floats:
-    """Rounded, so that equal vectors have equal cosines: a sum in another order differs in its last
-    digits.
-    """
+    """Rounded, so that equal vectors have equal cosines in whatever order a sum was computed."""
     rounded: Floats = np.round(cosines, 12)
     return rounded

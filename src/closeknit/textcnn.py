@@ -35,8 +35,7 @@ class TextCNNConfig:
 
 
 class TextCNN(nn.Module):
-    """A convolutional encoder. Convolutions centered on a token describe it; their maximum
-    describes the text.
+    """A convolutional encoder: a text is described by the maximum over its tokens' convolutions.
 
     With embeddings of E dimensions, H = filters x widths: inputs (R, T) -> hidden states (R, T, H)
     and pooled vectors (R, H).

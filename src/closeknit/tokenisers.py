@@ -28,9 +28,7 @@ class Tokeniser(Protocol):
 
 
 class PretrainedTokeniser:
-    """The tokeniser that came with a pretrained encoder; pairs are joined as in the encoder's
-    pretraining.
-    """
+    """The tokeniser of a pretrained encoder; pairs are joined as in the encoder's pretraining."""
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         if tokenizer.pad_token_id is None:
@@ -71,8 +69,7 @@ class PretrainedTokeniser:
 
 
 class FileTokeniser:
-    """The tokeniser that a pretrained encoder was saved with, read by the library `tokenizers`
-    alone.
+    """The tokeniser of a saved encoder, read by the library `tokenizers` alone.
 
     It serves encoders that are loaded without transformers.
     """
@@ -106,9 +103,7 @@ class FileTokeniser:
 
     @classmethod
     def load(cls, folder: Path, max_length: int) -> FileTokeniser | None:
-        """The tokeniser of a folder; None if transformers might read the same folder in another
-        way.
-        """
+        """The tokeniser of a folder; None if transformers might read that folder differently."""
         from tokenizers import Tokenizer
 
         if not (folder / cls.FILE).exists() or (folder / "added_tokens.json").exists():
@@ -256,9 +251,7 @@ def _state(part: Any) -> Any:
 
 
 class RememberingTokeniser:
-    """A tokeniser that has turned some examples into tokens already, and looks them up from then
-    on.
-    """
+    """A tokeniser that has tokenised some examples already, and looks them up from then on."""
 
     def __init__(self, tokeniser: Tokeniser, examples: Examples) -> None:
         self.tokeniser = tokeniser
@@ -288,9 +281,7 @@ class RememberingTokeniser:
 
 
 class WordTokeniser:
-    """Lower-cased words and punctuation marks, with a vocabulary from the training texts; for
-    TextCNN.
-    """
+    """Lower-cased words and punctuation marks, with the training texts' vocabulary; for TextCNN."""
 
     PAD, UNKNOWN, SEPARATOR = 0, 1, 2
     FILE = "vocabulary.json"

@@ -57,9 +57,7 @@ class Tokens:
 
 
 class Shelf:
-    """Tokens on a device, from which padded batches are made without reading anything back to the
-    CPU.
-    """
+    """Tokens on a device; making padded batches of them reads nothing back to the CPU."""
 
     def __init__(self, tokens: Tokens, device: torch.device | None = None) -> None:
         self.tokens = tokens

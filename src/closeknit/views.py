@@ -1,6 +1,4 @@
-"""Two ways to make different views of one text: masked spans of the text, and dropped attention
-heads.
-"""
+"""Two ways to make different views of one text: masked spans and dropped attention heads."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ def mask_span(text: str, length: int, mask: str, generator: np.random.Generator)
 def mask_spans(
     texts: Sequence[str], rows: Sequence[int], length: int, mask: str, seed: int, epoch: int
 ) -> list[str]:
-    """These rows of the texts, masked. The same seed, epoch and row always give the same masked
-    text.
-    """
+    """These rows of the texts, masked; the same seed, epoch and row give the same masked text."""
     masked: list[str] = []
     for row in rows:
         generator = np.random.default_rng((seed, epoch, row))
