@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test check format bench docs clean
+.PHONY: demo test check format bench docs new-objective clean
 
 demo: $(VENV)/.demo
 	$(BIN)/closeknit demo --out demo
@@ -28,6 +28,10 @@ bench: $(VENV)/.dev
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/make.py
+
+# make new-objective NAME=angular_margin: starts a new objective (docs/add-an-objective.md)
+new-objective:
+	$(PYTHON) tools/new_objective.py $(NAME)
 
 # torch comes first and alone: anything that asks for it later finds the pinned build in place
 $(VENV)/.torch: constraints.txt

@@ -32,7 +32,10 @@ def learn(
     rows: Sentences, encoder: str, validation: Any, **tables: dict[str, Any]
 ) -> tuple[SentenceModel, float]:
     begun = time.perf_counter()
-    settings = {**tables, "encoder": {"name": encoder, "max_length": 64, **tables.get("encoder", {})}}
+    settings = {
+        **tables,
+        "encoder": {"name": encoder, "max_length": 64, **tables.get("encoder", {})},
+    }
     fit = EmbeddingFit(rows, with_recipe(settings, len(rows.columns)), validation=validation)
     for _ in fit:
         pass
@@ -44,22 +47,30 @@ def line(name: str, model: SentenceModel, seconds: float | None) -> str:
         model.encode, list(COLUMNS), measures=("spearman", *GEOMETRY), log=print
     )
     of = {(score.data, score.measure): score.value for score in scores}
-    shown = [f"{100 * of[data, 'spearman']:.1f}" if (data, "spearman") in of else "" for data in COLUMNS]
+    shown = [
+        f"{100 * of[data, 'spearman']:.1f}" if (data, "spearman") in of else "" for data in COLUMNS
+    ]
     sts = [of[data, "spearman"] for data in COLUMNS[:5] if (data, "spearman") in of]
     shown.insert(5, f"{100 * sum(sts) / len(sts):.1f}")
     shown += [f"{of['stsb', measure]:.3f}" for measure in GEOMETRY]
     print(name, *shown, flush=True)
-    return f"| {name} | " + " | ".join(shown) + f" | {'' if seconds is None else f'{seconds:.0f}'} |"
+    return (
+        f"| {name} | " + " | ".join(shown) + f" | {'' if seconds is None else f'{seconds:.0f}'} |"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("encoder", nargs="?")
     parser.add_argument("tuned", nargs="*")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "embeddings.md")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "embeddings.md"
+    )
     options = parser.parse_args()
     if options.encoder is None or "CLOSEKNIT_DATA" not in os.environ:
-        print("embeddings.py skipped: it needs the name of a plain language model, and CLOSEKNIT_DATA")
+        print(
+            "embeddings.py skipped: it needs the name of a plain language model, and CLOSEKNIT_DATA"
+        )
         return
     data = Path(os.environ["CLOSEKNIT_DATA"])
     validation = read_scored_pairs(data / "stsb", "validation")
@@ -90,7 +101,13 @@ def main() -> None:
             folder,
             validation,
             method={"name": "simcse", "temperature": 0.06},
-            train={"epochs": 6, "batch_size": 1024, "chunk_size": 0, "lr": 3e-4, "evaluate_every": 14},
+            train={
+                "epochs": 6,
+                "batch_size": 1024,
+                "chunk_size": 0,
+                "lr": 3e-4,
+                "evaluate_every": 14,
+            },
         )
         lines.append(line("then supervised SimCSE, 27,560 triplets", model, seconds + more))
     model, seconds = learn(triplets, options.encoder, validation, method={"name": "simcse"})

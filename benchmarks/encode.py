@@ -30,10 +30,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from closeknit.data import Examples, catalogue
-from closeknit.encoder import default_encoder, load_encoder, quiet_transformers
+from closeknit.encoder_loading import default_encoder, load_encoder, quiet_transformers
 from closeknit.evaluation import encode_texts
 from closeknit.models.saved_model import versions
-from closeknit.tokens import Tokeniser
+from closeknit.tokenisers import Tokeniser
 
 LENGTH = 256  # the most tokens a text, which is what the model's own files say
 # Largest difference from SentenceTransformer's float32 vectors, whose numbers reach about 1.
@@ -60,7 +60,9 @@ class Writer:
 
     def mixed(self, n: int) -> list[str]:
         """Half short questions, half paragraphs, shuffled."""
-        texts = self.short(n // 2) + [self.text(self.draw.randint(60, 200)) for _ in range(n - n // 2)]
+        texts = self.short(n // 2) + [
+            self.text(self.draw.randint(60, 200)) for _ in range(n - n // 2)
+        ]
         self.draw.shuffle(texts)
         return texts
 
@@ -81,10 +83,14 @@ def timed(side: Side, texts: list[str]) -> tuple[float, float, Any]:
     return time.perf_counter() - begun, time.process_time() - used, vectors
 
 
-def compare(ours: Side, theirs: Side, texts: list[str], repeats: int) -> tuple[dict[str, float], Any, Any]:
+def compare(
+    ours: Side, theirs: Side, texts: list[str], repeats: int
+) -> tuple[dict[str, float], Any, Any]:
     """Medians of both, in turns, each first every other time; our vectors and theirs."""
     sides = {"ours": ours, "theirs": theirs}
-    times: dict[str, list[float]] = {f"{kind} {name}": [] for name in sides for kind in ("wall", "cpu")}
+    times: dict[str, list[float]] = {
+        f"{kind} {name}": [] for name in sides for kind in ("wall", "cpu")
+    }
     vectors: dict[str, Any] = {}
     for side in sides.values():
         side(texts[:32])

@@ -33,7 +33,7 @@ import torch
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue
-from closeknit.encoder import default_encoder, quiet_transformers
+from closeknit.encoder_loading import default_encoder, quiet_transformers
 from closeknit.models.saved_model import versions
 from closeknit.study_statistics import gains_over_data_sets
 
@@ -106,7 +106,9 @@ def parts(name: str) -> tuple[Examples, Examples]:
 def drawn(train: Examples, shots: int, seed: int) -> Examples:
     """So many rows of each class, or all there are."""
     names, generator = np.asarray(train.required_labels), np.random.default_rng(seed)
-    rows = [generator.permutation(np.flatnonzero(names == label))[:shots] for label in np.unique(names)]
+    rows = [
+        generator.permutation(np.flatnonzero(names == label))[:shots] for label in np.unique(names)
+    ]
     return train.select(np.sort(np.concatenate(rows)))
 
 
@@ -123,7 +125,9 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=("closeknit", "setfit"), help="train this side; the other's runs are kept"
     )
-    parser.add_argument("--class-names", type=int, help="of auto, where another number is to be tried")
+    parser.add_argument(
+        "--class-names", type=int, help="of auto, where another number is to be tried"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--together", action="store_true", help="train nothing; test all kept runs")
     options = parser.parse_args()
@@ -135,7 +139,9 @@ def main() -> None:
     sides: dict[str, Side] = {}
     if options.only != "setfit":
         names = options.class_names
-        side = "Closeknit" if names is None else f"Closeknit, class_names = {names}"  # kept, not in the table
+        side = (
+            "Closeknit" if names is None else f"Closeknit, class_names = {names}"
+        )  # kept, not in the table
         sides[side] = closeknit(encoder, names)
     if options.only != "closeknit":
         try:
@@ -143,7 +149,9 @@ def main() -> None:
         except ImportError as error:
             print(f"few_shot.py skipped: SetFit cannot be imported ({error}); pip install setfit")
             return
-    stem = f"few_shot-{Path(encoder).name}" if options.encoder else "few_shot"  # runs of another are others
+    stem = (
+        f"few_shot-{Path(encoder).name}" if options.encoder else "few_shot"
+    )  # runs of another are others
     out = options.out or Path(__file__).parent / "results" / f"{stem}-{'cuda' if gpu else 'cpu'}.md"
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = out.with_suffix(".jsonl")
@@ -195,7 +203,9 @@ def together(peer: str) -> str:
         kept = (results / f"few_shot-{kind}.jsonl").read_text().splitlines()
         gains |= ahead([json.loads(line) for line in kept], peer)
     title = "# A few rows of each class: Closeknit's `auto` and SetFit, on all data sets"
-    text = "\n".join([title, "", "Runs on a GPU, and on a CPU where there are none.", "", *tested(gains), ""])
+    text = "\n".join(
+        [title, "", "Runs on a GPU, and on a CPU where there are none.", "", *tested(gains), ""]
+    )
     (results / "few_shot.md").write_text(text, encoding="utf-8")
     return text
 
@@ -241,7 +251,9 @@ def table(records: list[dict[str, Any]], peer: str, encoder: str, gpu: bool) -> 
         if not both:
             continue
 
-        def mean(side: str, key: str, own: list[dict[str, Any]] = own, both: set[int] = both) -> float:
+        def mean(
+            side: str, key: str, own: list[dict[str, Any]] = own, both: set[int] = both
+        ) -> float:
             return statistics.mean(r[key] for r in own if r["side"] == side and r["seed"] in both)
 
         a, b = mean("Closeknit", "accuracy"), mean(peer, "accuracy")
@@ -251,7 +263,9 @@ def table(records: list[dict[str, Any]], peer: str, encoder: str, gpu: bool) -> 
             f"| {name} | {own[0]['classes']} | {shots} | {len(both)} | {a:.3f} | {b:.3f} | {s:.1f} | {t:.1f} | {t / s:.2f} |"
         )
     lines += ["", *tested(ahead(records, peer))]
-    device = torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
+    device = (
+        torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
+    )
     others = [name for name in ("setfit", "sentence_transformers") if find_spec(name)]
     shown = versions() | {name: version(name) for name in others}
     made = ", ".join(f"{name} {number}" for name, number in shown.items())

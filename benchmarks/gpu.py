@@ -36,7 +36,9 @@ def load(rows: int) -> tuple[Any, Any]:
 
     data = catalogue.load("trec")
     train = data.training
-    return train.select(np.sort(np.random.default_rng(0).permutation(len(train))[:rows])), data.parts["test"]
+    return train.select(
+        np.sort(np.random.default_rng(0).permutation(len(train))[:rows])
+    ), data.parts["test"]
 
 
 def settings(encoder: str, objective: str = "cross_entropy", **train: Any) -> Any:
@@ -88,7 +90,9 @@ class SoftTriple:
                 self.proxies = torch.nn.Parameter(start)
 
             def forward(self, z: Any, y: Any) -> Any:
-                near = torch.einsum("rd,ckd->rck", F.normalize(z, dim=-1), F.normalize(self.proxies, dim=-1))
+                near = torch.einsum(
+                    "rd,ckd->rck", F.normalize(z, dim=-1), F.normalize(self.proxies, dim=-1)
+                )
                 score = (torch.softmax(near / 0.1, dim=-1) * near).sum(-1)
                 return F.cross_entropy(20.0 * (score - 0.01 * F.one_hot(y, classes)), y)
 
@@ -96,7 +100,12 @@ class SoftTriple:
 
 
 def trainer(
-    train: Any, test: Any, encoder: str, rate: float, objective: str = "cross_entropy", seed: int = 2
+    train: Any,
+    test: Any,
+    encoder: str,
+    rate: float,
+    objective: str = "cross_entropy",
+    seed: int = 2,
 ) -> tuple[float, float]:
     """(seconds of loading and training, weighted F1 on the test texts)."""
     import torch
@@ -109,12 +118,14 @@ def trainer(
         TrainingArguments,
     )
 
-    from closeknit.encoder import quiet_transformers
+    from closeknit.encoder_loading import quiet_transformers
 
     classes = sorted(set(train.required_labels))
 
     class Joint(Trainer):  # type: ignore[type-arg]
-        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any) -> Any:
+        def compute_loss(
+            self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
+        ) -> Any:
             if objective == "cross_entropy":
                 return super().compute_loss(model, inputs, return_outputs)
             found = model(**inputs, output_hidden_states=True)
@@ -214,7 +225,9 @@ def floors(train: Any, encoder: str) -> str:
     graphs = fit.training.graphs
     assert graphs is not None
     amount = sum(p.numel() for p in fit.training.parameters)
-    inner = sum(p.numel() for n, p in fit.model.encoder.trunk.named_parameters() if "embeddings" not in n)
+    inner = sum(
+        p.numel() for n, p in fit.model.encoder.trunk.named_parameters() if "embeddings" not in n
+    )
     lines = [
         f"Measured floors of this GPU: {rate / 1e12:.0f} TFLOP/s (bf16 products), {traffic / 1e12:.1f} TB/s (copies).",
         "",
@@ -250,7 +263,9 @@ def softtriple(encoder: str) -> str:
     from closeknit.data import Examples
 
     generator = np.random.default_rng(0)
-    words = np.array("where is my card order today please back the a not arrived broken new old".split())
+    words = np.array(
+        "where is my card order today please back the a not arrived broken new old".split()
+    )
     texts = [" ".join(words[generator.integers(len(words), size=38)]) for _ in range(128)]
     rows = Examples(texts, labels=[f"class {i % 6}" for i in range(128)])
     lines = [
@@ -281,7 +296,16 @@ def softtriple(encoder: str) -> str:
 
 def study(encoder: str) -> str:
     """The command, and one process that does the same with the Trainer."""
-    options = ["--encoder", encoder, "--lr", str(RATE), "--epochs", str(EPOCHS), "--batch-size", str(BATCH)]
+    options = [
+        "--encoder",
+        encoder,
+        "--lr",
+        str(RATE),
+        "--epochs",
+        str(EPOCHS),
+        "--batch-size",
+        str(BATCH),
+    ]
     lines = [
         "# A study on a GPU: 5 folds x 4 seeds x 2 objectives on 1,000 TREC texts, MiniLM, bf16",
         "",
@@ -301,10 +325,13 @@ def study(encoder: str) -> str:
         command = [sys.executable, "-m", "closeknit", "compare", "trec", *options, "--out"]
         for number in range(2):  # the second finds its kernels compiled
             took["Closeknit"] = _seconds([*command, f"{folder}/{number}"])
-        found = [json.loads(line) for line in Path(f"{folder}/1/results.jsonl").read_text().splitlines()]
+        found = [
+            json.loads(line) for line in Path(f"{folder}/1/results.jsonl").read_text().splitlines()
+        ]
         names = ("cross_entropy", "triple_entropy")
         scores["Closeknit"] = [
-            float(np.mean([r["weighted_f1"] for r in found if r["objective"] == name])) for name in names
+            float(np.mean([r["weighted_f1"] for r in found if r["objective"] == name]))
+            for name in names
         ]
         path = Path(folder) / "peer.json"
         script = [sys.executable, __file__, "--peer-study", str(path), "--encoder", encoder]
@@ -332,7 +359,9 @@ def peer_study(encoder: str, path: Path) -> None:
             folds = StratifiedKFold(5, shuffle=True, random_state=seed)
             for kept, tested in folds.split(train.texts, train.required_labels):
                 found.append(
-                    trainer(train.select(kept), train.select(tested), encoder, RATE, objective, seed)[1]
+                    trainer(
+                        train.select(kept), train.select(tested), encoder, RATE, objective, seed
+                    )[1]
                 )
         scores.append(float(np.mean(found)))
     path.write_text(json.dumps(scores))
@@ -360,10 +389,12 @@ def roberta(folder: str) -> str:
     import torch
     from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
-    from closeknit.encoder import default_encoder, quiet_transformers
+    from closeknit.encoder_loading import default_encoder, quiet_transformers
 
     torch.manual_seed(0)
-    config = RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, pad_token_id=0)
+    config = RobertaConfig(
+        vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, pad_token_id=0
+    )
     with quiet_transformers():
         RobertaModel(config, add_pooling_layer=False).save_pretrained(folder)
         AutoTokenizer.from_pretrained(default_encoder()).save_pretrained(folder)

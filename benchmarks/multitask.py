@@ -44,9 +44,13 @@ def main() -> None:
     parser.add_argument("--name", help="what the table calls the encoder")
     parser.add_argument("--seeds", default="2", help="numbers with commas between")
     parser.add_argument(
-        "--lr", type=float, help="of the encoder, heads ten times that; default the paper's 1e-5 for both"
+        "--lr",
+        type=float,
+        help="of the encoder, heads ten times that; default the paper's 1e-5 for both",
     )
-    parser.add_argument("--alone", action="store_true", help="train the tasks of experiment 14 alone, too")
+    parser.add_argument(
+        "--alone", action="store_true", help="train the tasks of experiment 14 alone, too"
+    )
     parser.add_argument(
         "--set", action="append", default=[], help="a setting for all, like train.precision=bf16"
     )
@@ -98,7 +102,9 @@ def run(number: int, seed: int, options: argparse.Namespace) -> list[dict[str, A
     threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "false"}
     with (options.out / f"exp{number:02d}-{seed}.log").open("w") as log:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
     if done.returncode:
         last = (options.out / f"exp{number:02d}-{seed}.log").read_text().splitlines()[-1:]
         print(f"experiment {number}, seed {seed} failed: {' '.join(last)}", file=sys.stderr)
@@ -159,14 +165,25 @@ def table(lines: Sequence[dict[str, Any]]) -> str:
     ]
     for (encoder, experiment, lr, changes), own in groups.items():
         seen = [np.mean([line["validation"][key] for line in own]) for key in (*TASKS, "average")]
-        spread = np.std([line["validation"]["average"] for line in own], ddof=1) if len(own) > 1 else 0.0
+        spread = (
+            np.std([line["validation"]["average"] for line in own], ddof=1) if len(own) > 1 else 0.0
+        )
         tested = [np.mean([line["test"][key] for line in own]) for key in ("sst", "sts")]
         paper = PUBLISHED[int(experiment)] if experiment.isdigit() else ()
-        cells = [encoder, experiment, f"{lr:g}", changes, str(len(own)), *(f"{value:.3f}" for value in seen)]
+        cells = [
+            encoder,
+            experiment,
+            f"{lr:g}",
+            changes,
+            str(len(own)),
+            *(f"{value:.3f}" for value in seen),
+        ]
         if spread:
             cells[-1] += f" ± {spread:.3f}"
         cells += [f"{value:.3f}" for value in paper] or [""] * 4
-        cells += [f"{value:.3f}" for value in tested] + [f"{np.mean([line['seconds'] for line in own]):.0f}"]
+        cells += [f"{value:.3f}" for value in tested] + [
+            f"{np.mean([line['seconds'] for line in own]):.0f}"
+        ]
         rows.append("| " + " | ".join(cells) + " |")
     return "\n".join(rows)
 

@@ -81,7 +81,12 @@ def variants(changes: list[str]) -> dict[str, Tables]:
 
 
 def jobs(
-    name: str, examples: Examples, made: dict[str, Tables], draws: int, encoder: str | None, shots: int
+    name: str,
+    examples: Examples,
+    made: dict[str, Tables],
+    draws: int,
+    encoder: str | None,
+    shots: int,
 ) -> list[Job]:
     """All runs on a data set, those of one variant after each other, so that they share their memory."""
     found = []
@@ -91,7 +96,9 @@ def jobs(
             train, test = order[:ROWS], order[ROWS : ROWS + TESTED]
             if shots:
                 names = np.asarray(examples.required_labels)[order]
-                train = np.concatenate([order[names == label][:shots] for label in examples.classes])
+                train = np.concatenate(
+                    [order[names == label][:shots] for label in examples.classes]
+                )
                 test = np.setdiff1d(order, train, assume_unique=True)
                 test = np.random.default_rng(draw).permutation(test)[:TESTED]
             own = {
@@ -105,7 +112,9 @@ def jobs(
                 key = f"{Path(encoder).name}/{key}"
             labels = tuple(examples.classes)
             found.append(
-                Job(name, len(train), variant, 2 + 14 * draw, draw, train, test, labels, config, key)
+                Job(
+                    name, len(train), variant, 2 + 14 * draw, draw, train, test, labels, config, key
+                )
             )
     return found
 
@@ -120,7 +129,9 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=4)
     parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="variants whose names begin so")
-    parser.add_argument("--vary", nargs="+", default=[], help="settings to try the recipe with, as in TOML")
+    parser.add_argument(
+        "--vary", nargs="+", default=[], help="settings to try the recipe with, as in TOML"
+    )
     parser.add_argument("--table", type=Path)
     parser.add_argument("--encoder")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
@@ -174,7 +185,10 @@ def times(name: str, repeats: int, encoder: str | None) -> str:
     """Seconds of training, the sides by turns, each after a run that loads what is loaded once."""
     data = catalogue.load(name)
     order = np.random.default_rng(0).permutation(len(data.training))
-    rows, rest = data.training.select(order[:ROWS]), data.training.select(order[ROWS : ROWS + TESTED])
+    rows, rest = (
+        data.training.select(order[:ROWS]),
+        data.training.select(order[ROWS : ROWS + TESTED]),
+    )
     test = data.parts.get("test", rest)
     sides: dict[str, Tables] = {
         f"cross_entropy, {epochs} epochs": {
@@ -184,7 +198,8 @@ def times(name: str, repeats: int, encoder: str | None) -> str:
         for epochs in (10, 20)
     } | {"auto": {"objective": {"name": "auto"}}}
     configs = {
-        side: RunConfig.from_dict({**tables, "encoder": {"name": encoder}}) for side, tables in sides.items()
+        side: RunConfig.from_dict({**tables, "encoder": {"name": encoder}})
+        for side, tables in sides.items()
     }
     stock, few = Stock(rows), rows.select(range(32))
     for config in configs.values():
@@ -219,7 +234,9 @@ def machine() -> str:
         if torch.cuda.is_available()
         else f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
     )
-    return f"{device}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + "."
+    return (
+        f"{device}; " + ", ".join(f"{name} {number}" for name, number in versions().items()) + "."
+    )
 
 
 def table(records: Iterable[dict[str, Any]]) -> str:
@@ -233,7 +250,9 @@ def table(records: Iterable[dict[str, Any]]) -> str:
 
 
 def _block(shots: int, runs: dict[tuple[str, str, int], dict[str, Any]]) -> str:
-    found: dict[tuple[str, str], list[float]] = {}  # (data, variant) -> points from the recipe, a draw each
+    found: dict[
+        tuple[str, str], list[float]
+    ] = {}  # (data, variant) -> points from the recipe, a draw each
     levels: dict[str, list[float]] = {}
     for (data, variant, draw), record in runs.items():
         reference = runs.get((data, "auto", draw))
@@ -258,7 +277,10 @@ def _block(shots: int, runs: dict[tuple[str, str, int], dict[str, Any]]) -> str:
     lines.append(f"| auto | {' | '.join(cells)} | {whole:.2f} |")
     for variant in dict.fromkeys(variant for _, variant in found):
         own = {data: found[data, variant] for data in levels if (data, variant) in found}
-        cells = [f"{np.mean(own[data]):+.2f} / {len(own[data])}" if data in own else "" for data in levels]
+        cells = [
+            f"{np.mean(own[data]):+.2f} / {len(own[data])}" if data in own else ""
+            for data in levels
+        ]
         means = [float(np.mean(gaps)) for gaps in own.values()]
         error = f" ± {np.std(means, ddof=1) / len(means) ** 0.5:.2f}" if len(means) > 1 else ""
         lines.append(f"| {variant} | {' | '.join(cells)} | {np.mean(means):+.2f}{error} |")

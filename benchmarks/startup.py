@@ -21,7 +21,7 @@ from pathlib import Path
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import catalogue, few_shot
-from closeknit.encoder import default_encoder
+from closeknit.encoder_loading import default_encoder
 from closeknit.models.saved_model import versions
 
 TEXT = "where is my refund"
@@ -48,11 +48,16 @@ def seconds(arguments: list[str], repeats: int) -> tuple[float, float]:
     wall, used = [], []
     for _ in range(repeats + 1):
         begun, before = time.perf_counter(), os.times()
-        subprocess.run([sys.executable, *arguments], input=TEXT, text=True, capture_output=True, check=True)
+        subprocess.run(
+            [sys.executable, *arguments], input=TEXT, text=True, capture_output=True, check=True
+        )
         after = os.times()
         wall.append(time.perf_counter() - begun)
         used.append(
-            after.children_user + after.children_system - before.children_user - before.children_system
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
         )
     return statistics.median(wall[1:]), statistics.median(used[1:])
 
@@ -62,7 +67,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "startup.md")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "startup.md"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         model = f"{folder}/model"

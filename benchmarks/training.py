@@ -34,7 +34,7 @@ from transformers import (
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue, few_shot, subset
-from closeknit.encoder import default_encoder, quiet_transformers
+from closeknit.encoder_loading import default_encoder, quiet_transformers
 from closeknit.models.saved_model import versions
 
 BATCH, LENGTH, RATE = 32, 128, 1e-4
@@ -71,11 +71,19 @@ def rows(data: str) -> tuple[Examples, Examples]:
 
 
 def joined(first: Examples, second: Examples) -> Examples:
-    return Examples([*first.texts, *second.texts], labels=[*first.required_labels, *second.required_labels])
+    return Examples(
+        [*first.texts, *second.texts], labels=[*first.required_labels, *second.required_labels]
+    )
 
 
 def ours(train: Examples, test: Examples, epochs: int, seed: int) -> tuple[Times, float]:
-    settings = {"epochs": epochs, "batch_size": BATCH, "lr": RATE, "precision": "fp32", "seed": seed}
+    settings = {
+        "epochs": epochs,
+        "batch_size": BATCH,
+        "lr": RATE,
+        "precision": "fp32",
+        "seed": seed,
+    }
     timer = Timer()
     model = ClassifierFit(
         train, RunConfig.from_dict({"encoder": {"max_length": LENGTH}, "train": settings})
@@ -86,7 +94,9 @@ def ours(train: Examples, test: Examples, epochs: int, seed: int) -> tuple[Times
 def peer_model(classes: int, seed: int) -> Any:
     torch.manual_seed(seed)
     with quiet_transformers():
-        return AutoModelForSequenceClassification.from_pretrained(default_encoder(), num_labels=classes)
+        return AutoModelForSequenceClassification.from_pretrained(
+            default_encoder(), num_labels=classes
+        )
 
 
 def rows_of(tokenizer: Any, examples: Examples, classes: list[str]) -> list[dict[str, Any]]:
@@ -110,7 +120,9 @@ def accuracy(model: Any, rows: list[dict[str, Any]], collate: Any) -> float:
 def groups(model: Any) -> list[dict[str, Any]]:
     """The same rates as ours: the classifier learns ten times as fast as the encoder."""
     head = [p for n, p in model.named_parameters() if n.startswith(("classifier", "bert.pooler"))]
-    rest = [p for n, p in model.named_parameters() if not n.startswith(("classifier", "bert.pooler"))]
+    rest = [
+        p for n, p in model.named_parameters() if not n.startswith(("classifier", "bert.pooler"))
+    ]
     return [{"params": rest, "lr": RATE}, {"params": head, "lr": 10 * RATE}]
 
 
@@ -149,7 +161,9 @@ def trainer(train: Examples, test: Examples, epochs: int, seed: int) -> tuple[Ti
             weight_decay=0.01, seed=seed, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
             use_cpu=not torch.cuda.is_available(),
         )  # fmt: skip
-        optimizer = torch.optim.AdamW(groups(model), weight_decay=0.01, fused=True)  # the Trainer's default
+        optimizer = torch.optim.AdamW(
+            groups(model), weight_decay=0.01, fused=True
+        )  # the Trainer's default
         Trainer(
             model, arguments, train_dataset=rows_of(tokenizer, train, classes), data_collator=collate,
             optimizers=(optimizer, None),
@@ -196,7 +210,8 @@ def main() -> None:
         "|---|---|---|---|",
     ]
     medians = {
-        name: [statistics.median(run[0][i] for run in runs) for i in (0, 1)] for name, runs in found.items()
+        name: [statistics.median(run[0][i] for run in runs) for i in (0, 1)]
+        for name, runs in found.items()
     }
     base = medians["Closeknit"]
     for name, (wall, cpu) in medians.items():
@@ -206,7 +221,11 @@ def main() -> None:
             f"{statistics.mean(scores):.4f} ({', '.join(f'{score:.4f}' for score in scores)}) |"
         )
     gpu = torch.cuda.is_available()
-    device = torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {options.threads} threads"
+    device = (
+        torch.cuda.get_device_name()
+        if gpu
+        else f"{platform.machine()} CPU, {options.threads} threads"
+    )
     shown = ", ".join(f"{name} {number}" for name, number in versions().items())
     lines += ["", f"all-MiniLM-L6-v2 on {device}; {shown}.", ""]
     print("\n".join(lines))

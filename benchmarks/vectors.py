@@ -53,10 +53,15 @@ def halves(data: str, draw: int) -> tuple[Examples, dict[str, Examples]]:
     known = set(names[: len(names) // 2].tolist())
 
     def drawn(part: Examples, wanted: bool, most: int) -> Examples:
-        own = part.select(i for i, label in enumerate(part.required_labels) if (label in known) == wanted)
+        own = part.select(
+            i for i, label in enumerate(part.required_labels) if (label in known) == wanted
+        )
         return own.select(subset(own.required_labels, min(most, len(own)), draw))
 
-    return drawn(train, True, ROWS), {"known": drawn(test, True, TESTED), "new": drawn(test, False, TESTED)}
+    return drawn(train, True, ROWS), {
+        "known": drawn(test, True, TESTED),
+        "new": drawn(test, False, TESTED),
+    }
 
 
 def scores(z: Floats, labels: list[str], seed: int) -> dict[str, float]:
@@ -65,7 +70,10 @@ def scores(z: Floats, labels: list[str], seed: int) -> dict[str, float]:
     np.fill_diagonal(cosines, -np.inf)
     nearest: npt.NDArray[np.bool_] = y[cosines.argmax(axis=1)] == y
     groups = KMeans(len(set(labels)), n_init=10, random_state=seed).fit_predict(unit)
-    return {"search": float(nearest.mean()), "cluster": float(adjusted_mutual_info_score(y, groups))}
+    return {
+        "search": float(nearest.mean()),
+        "cluster": float(adjusted_mutual_info_score(y, groups)),
+    }
 
 
 def run(data: str, objective: str, draw: int) -> dict[str, Any]:
@@ -73,7 +81,9 @@ def run(data: str, objective: str, draw: int) -> dict[str, Any]:
     options = OBJECTIVES[objective]
     if options is None:
         encoder, tokeniser = EncoderConfig(pooling="mean").load()
-        vectors = {half: encode_texts(encoder, tokeniser, rows.texts) for half, rows in tested.items()}
+        vectors = {
+            half: encode_texts(encoder, tokeniser, rows.texts) for half, rows in tested.items()
+        }
     else:
         tables = {
             "encoder": {"pooling": "mean"},
@@ -82,14 +92,19 @@ def run(data: str, objective: str, draw: int) -> dict[str, Any]:
         }
         model = ClassifierFit(train, RunConfig.from_dict(tables)).run()
         vectors = {half: model.outputs(rows)[1] for half, rows in tested.items()}
-    found = {half: scores(vectors[half], rows.required_labels, draw) for half, rows in tested.items()}
+    found = {
+        half: scores(vectors[half], rows.required_labels, draw) for half, rows in tested.items()
+    }
     return {"data": data, "objective": objective, "draw": draw, **found, "versions": versions()}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     sets = list(dict.fromkeys(row["data"] for row in rows))
     titles = [
-        f"{data}, {half} classes: {measure}" for data in sets for half in HALVES for measure in MEASURES
+        f"{data}, {half} classes: {measure}"
+        for data in sets
+        for half in HALVES
+        for measure in MEASURES
     ]
     lines = ["| | " + " | ".join(titles) + " |", "|---" * (len(titles) + 1) + "|"]
     for objective in OBJECTIVES:
@@ -112,10 +127,14 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", help="default banking77")
     parser.add_argument("--draws", nargs="+", type=int, default=[0, 1])
     parser.add_argument("--only", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "vectors.jsonl")
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "results" / "vectors.jsonl"
+    )
     options = parser.parse_args()
     if options.data is None and not ("CLOSEKNIT_DATA" in os.environ and torch.cuda.is_available()):
-        print("vectors.py skipped: it needs CLOSEKNIT_DATA, and an hour without a GPU; --data NAME runs it")
+        print(
+            "vectors.py skipped: it needs CLOSEKNIT_DATA, and an hour without a GPU; --data NAME runs it"
+        )
         return
     lines = options.out.read_text(encoding="utf-8").splitlines() if options.out.exists() else []
     rows = [json.loads(line) for line in lines]

@@ -45,9 +45,7 @@ def words(x: float, y: float, text: str, size: int, colour: str, more: str = "")
 
 def box(x: int, y: int, title: str, gives: str, where: str, colour: str) -> str:
     middle = x + WIDTH / 2
-    frame = (
-        f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="8" fill="{FILL}" stroke="{colour}"/>'
-    )
+    frame = f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="8" fill="{FILL}" stroke="{colour}"/>'
     return (
         frame
         + words(middle, y + 24, title, 15, INK, 'font-weight="600"')
@@ -72,17 +70,23 @@ def dataflow() -> str:
     ]
     for row, (stage, boxes) in enumerate(ROWS):
         y = TOP + row * PITCH
-        parts.append(f'<text x="14" y="{y + HEIGHT / 2 + 5}" font-size="14" fill="{SOFT}">{stage}</text>')
+        parts.append(
+            f'<text x="14" y="{y + HEIGHT / 2 + 5}" font-size="14" fill="{SOFT}">{stage}</text>'
+        )
         for column, (title, gives, where) in enumerate(boxes):
             x = LEFT + column * (WIDTH + GAP)
-            parts.append(box(x, y, title, gives, where, ACCENT if title == "objective" else "#9aa5ab"))
+            parts.append(
+                box(x, y, title, gives, where, ACCENT if title == "objective" else "#9aa5ab")
+            )
             if column:
                 parts.append(line(f"M{x - GAP + 2} {y + HEIGHT / 2} H{x - 2}"))
     # the loop goes back from the update to the next batch; what was learnt goes down to be measured
     update, batch = LEFT + 6 * (WIDTH + GAP) + WIDTH / 2, LEFT + 2 * (WIDTH + GAP) + WIDTH / 2
     low = TOP + HEIGHT + 22
     parts.append(line(f"M{update} {TOP + HEIGHT} V{low} H{batch} V{TOP + HEIGHT + 3}"))
-    parts.append(f'<text x="{batch + 12}" y="{low - 6}" font-size="11" fill="{SOFT}">next step</text>')
+    parts.append(
+        f'<text x="{batch + 12}" y="{low - 6}" font-size="11" fill="{SOFT}">next step</text>'
+    )
     down = LEFT + 3 * (WIDTH + GAP) + WIDTH / 2
     y = TOP + PITCH + HEIGHT + 34
     parts.append(
@@ -152,7 +156,9 @@ def pulls_and_pushes() -> str:
         x0, y0 = (number % columns + 0.5) * size, (number // columns + 0.5) * size + 16
         parts.append(words(x0, y0 - radius - 28, title, 14, INK, 'font-weight="600"'))
         parts.append(f'<circle cx="{x0}" cy="{y0}" r="{radius}" fill="none" stroke="#d5dadd"/>')
-        angle = torch.tensor([math.radians(d) for _, d in ANGLES], dtype=torch.float64, requires_grad=True)
+        angle = torch.tensor(
+            [math.radians(d) for _, d in ANGLES], dtype=torch.float64, requires_grad=True
+        )
         z = torch.stack([angle.cos(), angle.sin()], -1)
         loss(z.float(), y).backward()
         turn, angle = -angle.grad, angle.detach()
@@ -160,7 +166,9 @@ def pulls_and_pushes() -> str:
         if title.startswith("info"):  # partners are views of one text
             for i in range(4):
                 (ax, ay), (bx, by) = (place(x0, y0, radius, float(angle[j])) for j in (i, i + 4))
-                parts.append(f'<path d="M{ax} {ay} L{bx} {by}" stroke="#d5dadd" stroke-dasharray="3 3"/>')
+                parts.append(
+                    f'<path d="M{ax} {ay} L{bx} {by}" stroke="#d5dadd" stroke-dasharray="3 3"/>'
+                )
         for label, own in enumerate(centers):
             for degrees in own:
                 cx, cy = place(x0, y0, radius, math.radians(degrees))
@@ -173,7 +181,9 @@ def pulls_and_pushes() -> str:
             colour = SOFT if title.startswith("info") else COLOURS[label]
             parts.append(f'<circle cx="{px}" cy="{py}" r="6" fill="{colour}"/>')
             if abs(float(turn[i])) > 0.02:
-                (ax, ay), (bx, by) = (place(x0, y0, radius + 15, start + t) for t in (0.0, float(turn[i])))
+                (ax, ay), (bx, by) = (
+                    place(x0, y0, radius + 15, start + t) for t in (0.0, float(turn[i]))
+                )
                 sweep = 0 if turn[i] > 0 else 1
                 parts.append(
                     f'<path d="M{ax} {ay} A{radius + 15} {radius + 15} 0 0 {sweep} {bx} {by}" fill="none" stroke="{INK}" '

@@ -7,7 +7,9 @@ from closeknit.data import few_shot
 
 data = load("messages")
 train, test = data.parts["train"], data.parts["test"]
-train = train.select(few_shot(train.labels, 12, seed=2))  # a dozen of each class keeps this under a minute
+train = train.select(
+    few_shot(train.labels, 12, seed=2)
+)  # a dozen of each class keeps this under a minute
 
 classifier = TextClassifier(
     objective="triple_entropy",

@@ -10,9 +10,12 @@ data = load("messages")
 classes = data.training.classes
 encoder, tokenise = load_encoder(None, pooling="mean", max_length=64)
 vectors = {
-    part: torch.from_numpy(outputs(encoder, None, tokenise(rows))[1]) for part, rows in data.parts.items()
+    part: torch.from_numpy(outputs(encoder, None, tokenise(rows))[1])
+    for part, rows in data.parts.items()
 }
-labels = {part: torch.tensor([classes.index(x) for x in rows.labels]) for part, rows in data.parts.items()}
+labels = {
+    part: torch.tensor([classes.index(x) for x in rows.labels]) for part, rows in data.parts.items()
+}
 
 torch.manual_seed(2)
 project = torch.nn.Linear(encoder.dim, 128)
@@ -30,4 +33,6 @@ with torch.no_grad():
     rows = torch.nn.functional.normalize(project(vectors["test"]), dim=-1)
     centers = torch.nn.functional.normalize(objective.proxies, dim=-1)
     nearest = (rows @ centers.flatten(0, 1).T).unflatten(1, centers.shape[:2]).amax(-1).argmax(-1)
-print(f"nearest-center accuracy on unseen messages: {(nearest == labels['test']).float().mean():.3f}")
+print(
+    f"nearest-center accuracy on unseen messages: {(nearest == labels['test']).float().mean():.3f}"
+)

@@ -83,7 +83,10 @@ SETS: dict[str, tuple[tuple[str, str], Callable[[Read], Iterator[Row]]]] = {
         medical_abstracts,
     ),
     "hate_offensive": (
-        ("t-davidson/hate-speech-and-offensive-language", "cb50f7e9eb855a99abc51423bf40df0e26d6fe30"),
+        (
+            "t-davidson/hate-speech-and-offensive-language",
+            "cb50f7e9eb855a99abc51423bf40df0e26d6fe30",
+        ),
         hate_offensive,
     ),
 }
@@ -121,7 +124,9 @@ def main() -> None:
     clones = options.clones or options.folder / ".clones"
     for name, (source, rows) in SETS.items():
         found = [
-            (text.strip(), label.strip()) for text, label in rows(reader(source, clones)) if text.strip()
+            (text.strip(), label.strip())
+            for text, label in rows(reader(source, clones))
+            if text.strip()
         ]
         drawn = np.sort(np.random.default_rng(0).permutation(len(found))[:ROWS])
         path = options.folder / name / "all.csv"
@@ -131,7 +136,10 @@ def main() -> None:
             writer.writerow(["text", "label"])
             writer.writerows(found[row] for row in drawn)
         classes = {label for _, label in found}
-        print(f"{name}: {len(drawn):,} of {len(found):,} rows, {len(classes)} classes", file=sys.stderr)
+        print(
+            f"{name}: {len(drawn):,} of {len(found):,} rows, {len(classes)} classes",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -50,14 +50,18 @@ def tables(path: Path) -> str:
 def gains(name: str) -> dict[str, float]:
     """Points of weighted F1 that the recipe is ahead of a tuned cross-entropy on each data set of a study."""
     lines = summarise(read_results(RESULTS / f"{name}.jsonl"), "cross_entropy")
-    return {line.data: 100 * line.gain.mean for line in lines if line.objective == "auto" and line.gain}
+    return {
+        line.data: 100 * line.gain.mean for line in lines if line.objective == "auto" and line.gain
+    }
 
 
 def recipe_chart(path: Path) -> None:
     plt = pyplot()
     groups = {"had a part in choosing it": gains("small"), "had none": gains("fresh")}
     colours = dict(zip(groups, ("#8a97a0", "#c8553d"), strict=True))
-    every = sorted((gain, data, title) for title, own in groups.items() for data, gain in own.items())
+    every = sorted(
+        (gain, data, title) for title, own in groups.items() for data, gain in own.items()
+    )
     figure, axes = plt.subplots(figsize=(8.5, 7.2), layout="constrained")
     axes.barh([data.replace("_", " ") for _, data, _ in every], [gain for gain, _, _ in every],
               color=[colours[title] for _, _, title in every], height=0.7)  # fmt: skip
@@ -68,7 +72,9 @@ def recipe_chart(path: Path) -> None:
         label = f"data sets that {title}: {mean:+.2f} on average"
         axes.scatter([], [], marker="s", s=80, color=colours[title], label=label)
     axes.legend(loc="lower right", frameon=False)
-    axes.set_xlabel("points of weighted F1 that `auto` is ahead of a tuned cross-entropy, 1,000 rows")
+    axes.set_xlabel(
+        "points of weighted F1 that `auto` is ahead of a tuned cross-entropy, 1,000 rows"
+    )
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
     axes.margins(y=0.01)

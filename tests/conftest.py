@@ -122,7 +122,9 @@ def write_pairs(path, rows, header=("text1", "text2", "score")):
     """Write scored pairs as a CSV or TSV file, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([header, *rows])
+        csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows(
+            [header, *rows]
+        )
     return path
 
 
@@ -143,6 +145,19 @@ def losses_of(fit, until: int | None = None) -> list[float]:
         if step.number == until:
             break
     return losses
+
+
+def rebuilt_objective(model) -> torch.nn.Module:
+    """The objective of a saved model with what it had learnt at the end of training."""
+    from closeknit.objectives import build_objective
+
+    objective = model.config.objective
+    options = {key: value for key, value in objective.options.items() if key != "class_weights"}
+    joint = build_objective(
+        objective.name, model.encoder.dim, len(model.labels), options, labels=model.labels
+    )
+    joint.load_state_dict(model.objective)
+    return joint
 
 
 class Done(NamedTuple):

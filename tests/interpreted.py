@@ -17,6 +17,8 @@ from transformers import (
 )
 
 from closeknit.blocks import dropped, fuse
+from closeknit.objectives import soft_triple_kernel
+from closeknit.objectives.soft_triple import CenterOptions, center_loss
 from closeknit.stepping import FusedAdamW
 
 SHAPE = {
@@ -90,7 +92,11 @@ def adamw() -> None:
             ]
         )
 
-    reference, stuck, half = optimizer(theirs), torch.zeros(()), torch.empty(70, 90, dtype=torch.bfloat16)
+    reference, stuck, half = (
+        optimizer(theirs),
+        torch.zeros(()),
+        torch.empty(70, 90, dtype=torch.bfloat16),
+    )
     rates = torch.tensor([0.01, 0.02])
     stepper = FusedAdamW(optimizer(ours), rates, 1.0, stuck, {id(ours[0]): half}, torch.bfloat16)
     for step in range(5):
@@ -105,7 +111,9 @@ def adamw() -> None:
         reference.step()
         before = [q.detach().clone() for q in ours]
         stepper(torch.tensor(float("nan")), {id(ours[0]): small})
-        assert all(torch.equal(a, b) for a, b in zip(before, ours, strict=True)) and float(stuck) == 1
+        assert (
+            all(torch.equal(a, b) for a, b in zip(before, ours, strict=True)) and float(stuck) == 1
+        )
         stuck.zero_()
         assert torch.allclose(stepper(torch.tensor(1.0), {id(ours[0]): small}), norm, rtol=1e-5)
         assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(theirs, ours, strict=True))
@@ -113,13 +121,37 @@ def adamw() -> None:
     assert stepper.steps.tolist() == [5, 4, 5]
 
 
+def soft_triple() -> None:
+    """The loss over many centers and its gradients are those of the form in plain torch."""
+    z = torch.randn(9, 24, requires_grad=True)
+    w = torch.randn(3, 20, 24, requires_grad=True)
+    y = torch.tensor([0, 1, 2, -1, 2, 1, 0, 0, -1])  # rows with label -1 take no part
+    expected = center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3)
+    expected_gradients = torch.autograd.grad(expected, (z, w))
+    options = CenterOptions(gamma=0.1, scale=3.3, margin=0.3)
+    rows, centers = z.detach(), w.detach().flatten(0, 1)
+    four_rows = 4 * len(centers) * rows.element_size()
+    for needs_gradients in (False, True):
+        loss, gradients = soft_triple_kernel.loss_and_gradients(
+            rows, centers, y, len(w), options, needs_gradients, four_rows
+        )
+        assert torch.allclose(loss, expected, atol=1e-5)
+        assert (gradients is not None) == needs_gradients
+    for ours, theirs in zip(gradients, expected_gradients, strict=True):
+        assert torch.allclose(ours, theirs.view_as(ours), atol=1e-5)
+
+
 torch.manual_seed(0)
+soft_triple()
 layers(BertModel(BertConfig(**SHAPE), add_pooling_layer=False), True)
 layers(BertModel(BertConfig(**SHAPE), add_pooling_layer=False), False)
 roberta = RobertaConfig(**SHAPE, max_position_embeddings=40, pad_token_id=1, type_vocab_size=1)
 layers(RobertaModel(roberta, add_pooling_layer=False), False)
 layers(ElectraModel(ElectraConfig(**SHAPE, embedding_size=32)), True)
-layers(DistilBertModel(DistilBertConfig(vocab_size=60, dim=64, n_layers=2, n_heads=4, hidden_dim=96)), False)
+layers(
+    DistilBertModel(DistilBertConfig(vocab_size=60, dim=64, n_layers=2, n_heads=4, hidden_dim=96)),
+    False,
+)
 dropout()
 adamw()
 print("OK")

@@ -22,10 +22,10 @@ from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import Examples
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
-from closeknit.encoder import BUNDLED_PACKAGE
+from closeknit.encoder_loading import BUNDLED_PACKAGE
 from closeknit.errors import ModelError
 from closeknit.models.saved_model import load_saved_encoder
-from closeknit.tokens import FileTokeniser, PretrainedTokeniser
+from closeknit.tokenisers import FileTokeniser, PretrainedTokeniser
 
 KIN = sorted(PREFIXES)
 OTHERS = ["albert", "xlnet", "modernbert", "textcnn"]
@@ -42,7 +42,9 @@ TEXTS = [
 LENGTHS = [4, 1, 17, 2, 9, 30, 3, 1]
 
 
-def saved(tiny, small, folder: Path, kind: str, *, pooling: str = "first", paired: bool = False) -> Path:
+def saved(
+    tiny, small, folder: Path, kind: str, *, pooling: str = "first", paired: bool = False
+) -> Path:
     """A classifier after a few updates, in its folder."""
     texts, labels = small
     rows = Examples(texts, texts[::-1] if paired else None, labels)
@@ -78,7 +80,9 @@ def seconds() -> list[str]:
 @pytest.mark.parametrize("kind", KIN)
 def test_the_numbers_are_those_of_transformers(tiny, small, tmp_path, kind, paired):
     usual, bare = both(saved(tiny, small, tmp_path / "model", kind, paired=paired))
-    assert isinstance(bare.encoder.trunk, BareTrunk) and not isinstance(usual.encoder.trunk, BareTrunk)
+    assert isinstance(bare.encoder.trunk, BareTrunk) and not isinstance(
+        usual.encoder.trunk, BareTrunk
+    )
     rows = Examples(TEXTS, seconds() if paired else None)
     for expected, found in zip(usual.outputs(rows), bare.outputs(rows), strict=True):
         assert np.allclose(expected, found, atol=1e-5)
@@ -96,7 +100,9 @@ def test_every_pooling_is_the_same(tiny, small, tmp_path, kind, pooling):
         pytest.skip("it has no pooler")
     usual, bare = both(saved(tiny, small, tmp_path / "model", kind, pooling=pooling))
     assert isinstance(bare.encoder.trunk, BareTrunk)
-    for expected, found in zip(usual.outputs(Examples(TEXTS)), bare.outputs(Examples(TEXTS)), strict=True):
+    for expected, found in zip(
+        usual.outputs(Examples(TEXTS)), bare.outputs(Examples(TEXTS)), strict=True
+    ):
         assert np.allclose(expected, found, atol=1e-5)
 
 
@@ -106,7 +112,13 @@ def test_tensors_and_settings_have_the_same_names(tiny, small, tmp_path, kind):
     theirs, ours = usual.encoder.trunk.state_dict(), bare.encoder.trunk.state_dict()
     assert theirs.keys() == ours.keys()
     assert all(torch.equal(theirs[name], ours[name]) for name in theirs)
-    for name in ("hidden_size", "num_attention_heads", "num_hidden_layers", "model_type", "vocab_size"):
+    for name in (
+        "hidden_size",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "model_type",
+        "vocab_size",
+    ):
         assert getattr(usual.encoder.config, name) == getattr(bare.encoder.config, name)
     assert bare.encoder.config.to_dict()["model_type"] == kind
     rates = [m.p for m in usual.encoder.trunk.modules() if isinstance(m, torch.nn.Dropout)]
@@ -128,7 +140,9 @@ def test_dropout_is_at_work_in_training_only(bert):
 def test_other_architectures_are_loaded_as_ever(tiny, small, tmp_path, kind):
     usual, bare = both(saved(tiny, small, tmp_path / "model", kind))
     assert type(bare.encoder.trunk) is type(usual.encoder.trunk)
-    for expected, found in zip(usual.outputs(Examples(TEXTS)), bare.outputs(Examples(TEXTS)), strict=True):
+    for expected, found in zip(
+        usual.outputs(Examples(TEXTS)), bare.outputs(Examples(TEXTS)), strict=True
+    ):
         assert np.array_equal(expected, found)
 
 
@@ -210,12 +224,17 @@ def test_weights_without_a_place_are_refused_either_way(bert, tmp_path):
 
 def test_low_rank_adapters_are_part_of_what_was_saved(tiny, small, tmp_path):
     config = RunConfig.from_dict(
-        {"encoder": {"name": tiny("bert"), "max_length": 16, "lora_rank": 2}, "train": {"epochs": 1}}
+        {
+            "encoder": {"name": tiny("bert"), "max_length": 16, "lora_rank": 2},
+            "train": {"epochs": 1},
+        }
     )
     ClassifierFit(Examples(small[0], labels=small[1]), config).run().save(tmp_path / "model")
     usual, bare = both(tmp_path / "model")
     assert isinstance(bare.encoder.trunk, BareTrunk)
-    assert np.allclose(usual.outputs(Examples(TEXTS))[0], bare.outputs(Examples(TEXTS))[0], atol=1e-5)
+    assert np.allclose(
+        usual.outputs(Examples(TEXTS))[0], bare.outputs(Examples(TEXTS))[0], atol=1e-5
+    )
 
 
 def test_a_sentence_model_encodes_the_same(tiny, small, tmp_path):
@@ -227,10 +246,15 @@ def test_a_sentence_model_encodes_the_same(tiny, small, tmp_path):
         assert np.allclose(usual.encode(TEXTS), bare.encode(TEXTS), atol=1e-5)
 
 
-@pytest.mark.skipif(find_spec(BUNDLED_PACKAGE) is None, reason="the bundled encoder is not installed")
+@pytest.mark.skipif(
+    find_spec(BUNDLED_PACKAGE) is None, reason="the bundled encoder is not installed"
+)
 def test_the_bundled_encoder_is_the_same(tmp_path):
     SentenceModel.untrained(None, max_length=32).save(tmp_path / "model")
-    usual, bare = SentenceModel.load(tmp_path / "model"), SentenceModel.load(tmp_path / "model", bare=True)
+    usual, bare = (
+        SentenceModel.load(tmp_path / "model"),
+        SentenceModel.load(tmp_path / "model", bare=True),
+    )
     assert isinstance(bare.encoder.trunk, BareTrunk)
     assert np.allclose(usual.encode(TEXTS), bare.encode(TEXTS), atol=1e-5)
 
@@ -249,7 +273,9 @@ def wordpiece() -> dict[str, int]:
     ]
     return {
         piece: i
-        for i, piece in enumerate([*pieces, *(f"##{c}" for c in "abcdfgijklmnopqstuvwxyz"), "ï", "東"])
+        for i, piece in enumerate(
+            [*pieces, *(f"##{c}" for c in "abcdfgijklmnopqstuvwxyz"), "ï", "東"]
+        )
     }
 
 
@@ -262,7 +288,17 @@ def unigram(first: list[str]) -> list[tuple[str, float]]:
 def byte_pairs() -> dict[str, int]:
     from tokenizers.pre_tokenizers import ByteLevel
 
-    pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet()), "th", "the", "Ġthe"]
+    pieces = [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        "<mask>",
+        *sorted(ByteLevel.alphabet()),
+        "th",
+        "the",
+        "Ġthe",
+    ]
     return {piece: i for i, piece in enumerate(pieces)}
 
 
@@ -274,9 +310,15 @@ def own_tokenizer(name: str, side: str):
     if name in ("BertTokenizer", "DistilBertTokenizer"):
         return kind(vocab=wordpiece(), do_lower_case=name != "DistilBertTokenizer")
     if name == "RobertaTokenizer":
-        return kind(vocab=byte_pairs(), merges=[("t", "h"), ("th", "e"), ("Ġ", "the")], add_prefix_space=True)
+        return kind(
+            vocab=byte_pairs(),
+            merges=[("t", "h"), ("th", "e"), ("Ġ", "the")],
+            add_prefix_space=True,
+        )
     first = ["<s>", "<pad>", "</s>", "<unk>"]
-    return kind(vocab=unigram(["<s>NOTUSED", *first[1:]] if name == "CamembertTokenizer" else first))
+    return kind(
+        vocab=unigram(["<s>NOTUSED", *first[1:]] if name == "CamembertTokenizer" else first)
+    )
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -298,7 +340,9 @@ def test_the_architectures_own_tokenizers_cut_texts_alike(tmp_path, name, kind, 
     own_tokenizer(name, side).save_pretrained(tmp_path / "first")
     AutoConfig.for_model(kind).save_pretrained(tmp_path / "first")
     shutil.copytree(tmp_path / "first", tmp_path / "second")
-    PretrainedTokeniser(AutoTokenizer.from_pretrained(tmp_path / "first"), 12).save(tmp_path / "second")
+    PretrainedTokeniser(AutoTokenizer.from_pretrained(tmp_path / "first"), 12).save(
+        tmp_path / "second"
+    )
     usual = PretrainedTokeniser(AutoTokenizer.from_pretrained(tmp_path / "second"), 12)
     bare = FileTokeniser.load(tmp_path / "second", 12)
     assert bare is not None
@@ -311,14 +355,21 @@ def test_the_architectures_own_tokenizers_cut_texts_alike(tmp_path, name, kind, 
     (tmp_path / "third").mkdir()
     bare.save(tmp_path / "third")
     again = FileTokeniser.load(tmp_path / "third", 12)
-    assert again is not None and np.array_equal(again(Examples(TEXTS)).ids, bare(Examples(TEXTS)).ids)
+    assert again is not None and np.array_equal(
+        again(Examples(TEXTS)).ids, bare(Examples(TEXTS)).ids
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "part", "other"),
     [
         ("BertTokenizer", {"do_lower_case": False}, None, None),
-        ("BertTokenizer", {"do_lower_case": None}, "normalizer", normalizers.BertNormalizer(lowercase=False)),
+        (
+            "BertTokenizer",
+            {"do_lower_case": None},
+            "normalizer",
+            normalizers.BertNormalizer(lowercase=False),
+        ),
         ("BertTokenizer", {"strip_accents": False}, None, None),
         ("BertTokenizer", {}, "normalizer", normalizers.Lowercase()),
         ("BertTokenizer", {}, "pre_tokenizer", pre_tokenizers.WhitespaceSplit()),
@@ -365,7 +416,9 @@ finally:
 
 @pytest.mark.parametrize("command", ["predict", "embed", "evaluate"])
 def test_the_commands_do_without_transformers(bert, small_csv, tmp_path, command):
-    options = {"predict": [], "embed": ["--out", tmp_path / "v.npy"], "evaluate": ["--json"]}[command]
+    options = {"predict": [], "embed": ["--out", tmp_path / "v.npy"], "evaluate": ["--json"]}[
+        command
+    ]
     done = subprocess.run(
         [sys.executable, "-c", LOOK, command, bert, small_csv, *options],
         capture_output=True,
@@ -427,11 +480,16 @@ def test_a_stock_loads_an_encoder_once_for_all_poolings(tiny, small, monkeypatch
 
     rows, loads, load = Examples(small[0], None, small[1]), [], EncoderConfig.load
     monkeypatch.setattr(
-        EncoderConfig, "load", lambda self, *a, **k: loads.append(self.pooling) or load(self, *a, **k)
+        EncoderConfig,
+        "load",
+        lambda self, *a, **k: loads.append(self.pooling) or load(self, *a, **k),
     )
     stock, found = Stock(rows), {}
     for pooling in ("first", "mean", "first"):
-        tables = {"encoder": {"name": tiny(), "max_length": 16, "pooling": pooling}, "train": {"epochs": 1}}
+        tables = {
+            "encoder": {"name": tiny(), "max_length": 16, "pooling": pooling},
+            "train": {"epochs": 1},
+        }
         fit = ClassifierFit(rows, RunConfig.from_dict(tables), stock=stock)
         assert fit.model.encoder.pooling == pooling
         found.setdefault(pooling, []).append([step.loss for step in fit])

@@ -23,7 +23,16 @@ def workshop(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("workshop")
     with (folder / "small.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *TEXTS])
-    arguments = ("small.csv", "--encoder", tiny(), "--out", "model", "--objective", "triple_entropy", *LONGER)
+    arguments = (
+        "small.csv",
+        "--encoder",
+        tiny(),
+        "--out",
+        "model",
+        "--objective",
+        "triple_entropy",
+        *LONGER,
+    )
     done = run_command(folder, ("train", *arguments))
     assert done.returncode == 0, done.stderr
     (folder / "train.out").write_text(done.stdout)
@@ -61,7 +70,9 @@ def test_evaluate_predict_and_embed(workshop, closeknit):
     assert set(first) == {"text", "label", "probability", "probabilities"}
     assert first["probability"] == max(first["probabilities"].values())
     assert sum(first["probabilities"].values()) == pytest.approx(1.0, abs=1e-5)
-    spoken = closeknit("predict", model, "-", stdin="my card was stolen\nwhere is my refund\n").stdout
+    spoken = closeknit(
+        "predict", model, "-", stdin="my card was stolen\nwhere is my refund\n"
+    ).stdout
     assert [line.split("\t")[0] for line in spoken.splitlines()] == ["lost", "refund"]
 
     closeknit("embed", model, data, "--out", "vectors.npy")
@@ -72,12 +83,16 @@ def test_vectors_are_those_of_the_python_interface(workshop, closeknit, tmp_path
 
     (tmp_path / "texts.txt").write_text("my card was stolen\nwhere is my refund\n")
     closeknit("embed", str(workshop / "model"), "texts.txt", "--out", "a.npy")
-    expected = TextClassifier.load(workshop / "model").transform(["my card was stolen", "where is my refund"])
+    expected = TextClassifier.load(workshop / "model").transform(
+        ["my card was stolen", "where is my refund"]
+    )
     assert np.allclose(np.load(tmp_path / "a.npy"), expected, atol=1e-6)
     closeknit("embed", str(workshop / "model"), "texts.txt", "--out", "b.npy", "--normalize")
     assert np.allclose(np.linalg.norm(np.load(tmp_path / "b.npy"), axis=1), 1.0)
     (tmp_path / "long.txt").write_text("parcel\n")
-    closeknit("embed", tiny(), "long.txt", "--out", "c.npy")  # a bare encoder takes texts as long as it can
+    closeknit(
+        "embed", tiny(), "long.txt", "--out", "c.npy"
+    )  # a bare encoder takes texts as long as it can
     assert np.load(tmp_path / "c.npy").shape == (1, 32)
 
 
@@ -85,13 +100,19 @@ def test_an_existing_folder_is_kept_unless_asked(workshop, closeknit, tiny):
     data, model = str(workshop / "small.csv"), str(workshop / "model")
     same = ("--encoder", tiny(), "--objective", "triple_entropy", *LONGER, "--out", model)
     before = (workshop / "model" / "closeknit.json").read_bytes()
-    assert "--resume continues it, --overwrite replaces it" in closeknit("train", data, *same, code=2).stderr
+    assert (
+        "--resume continues it, --overwrite replaces it"
+        in closeknit("train", data, *same, code=2).stderr
+    )
     finished = closeknit("train", data, *same, "--resume")
     assert "finished already" in finished.stderr
     assert finished.stdout.startswith("test: accuracy")
     changed = closeknit("train", data, *same, "--resume", "--seed", "9", code=2)
     assert "train.seed was 2 and is 9" in changed.stderr
-    assert "cannot go together" in closeknit("train", data, *same, "--resume", "--overwrite", code=2).stderr
+    assert (
+        "cannot go together"
+        in closeknit("train", data, *same, "--resume", "--overwrite", code=2).stderr
+    )
     assert (workshop / "model" / "closeknit.json").read_bytes() == before
 
 
@@ -127,7 +148,10 @@ def test_predicting_and_embedding_ask_for_no_labels(tiny, small_csv, tmp_path, c
     told = [closeknit("predict", "model", "NEW.TXT").stdout]
     told.append(closeknit("predict", "model", "new.csv", "--set", "data.text2=").stdout)
     assert told[0] == told[1] and told[0].endswith("where is my parcel\n")
-    assert "--set data.text2=''" in closeknit("embed", tiny(), "new.csv", "--out", "v.npy", code=2).stderr
+    assert (
+        "--set data.text2=''"
+        in closeknit("embed", tiny(), "new.csv", "--out", "v.npy", code=2).stderr
+    )
     closeknit("embed", tiny(), "new.csv", "--set", "data.text2=", "--out", "v.npy")
     assert np.load(tmp_path / "v.npy").shape == (1, 32)
 
@@ -160,7 +184,9 @@ def test_overwriting_replaces_a_model_but_never_a_folder_of_something_else(
     arguments = (str(small_csv), "--encoder", tiny(), *FAST, "--out", "model")
     closeknit("train", *arguments)
     closeknit("train", *arguments, "--overwrite", "--seed", "5")
-    assert json.loads((tmp_path / "model" / "closeknit.json").read_text())["run"]["train"]["seed"] == 5
+    assert (
+        json.loads((tmp_path / "model" / "closeknit.json").read_text())["run"]["train"]["seed"] == 5
+    )
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"meow")
     refused = closeknit("train", *arguments[:-1], "photos", "--overwrite", code=2)
@@ -168,9 +194,21 @@ def test_overwriting_replaces_a_model_but_never_a_folder_of_something_else(
     assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"meow"
 
 
-def test_overwriting_keeps_the_old_model_when_the_new_run_cannot_start(tiny, small_csv, tmp_path, closeknit):
+def test_overwriting_keeps_the_old_model_when_the_new_run_cannot_start(
+    tiny, small_csv, tmp_path, closeknit
+):
     closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", "model")
-    closeknit("train", small_csv, "--encoder", str(tmp_path), *FAST, "--out", "model", "--overwrite", code=2)
+    closeknit(
+        "train",
+        small_csv,
+        "--encoder",
+        str(tmp_path),
+        *FAST,
+        "--out",
+        "model",
+        "--overwrite",
+        code=2,
+    )
     assert (tmp_path / "model" / "closeknit.json").exists()
 
 
@@ -181,11 +219,16 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
     for part, own in (("train", rows[:18]), ("validation", rows[18:27]), ("test", rows[27:])):
         lines = [json.dumps({"text": text, "label": label}) for text, label in own]
         (folder / f"{part}.jsonl").write_text("\n".join(lines))
-    done = closeknit("train", "parts", "--encoder", tiny(), *FAST, "--set", "train.patience=4", "--json")
+    done = closeknit(
+        "train", "parts", "--encoder", tiny(), *FAST, "--set", "train.patience=4", "--json"
+    )
     metrics = json.loads(done.stdout)
     assert metrics["model"] == os.path.join("runs", "parts-auto")
     assert metrics["rows"] == 18  # the names of the classes not counted
-    assert "class names are learnt as texts too: late, lost, refund (train.class_names=3)" in done.stderr
+    assert (
+        "class names are learnt as texts too: late, lost, refund (train.class_names=3)"
+        in done.stderr
+    )
     assert metrics["test"]["n"] == 9
     assert metrics["validation"]["n"] == 9
     assert "held out" not in done.stderr
@@ -222,7 +265,9 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (["data", "small.csv", "--set", "data.test=0.5"], "only `closeknit train` holds rows out"),
     ],
 )
-def test_mistakes_get_one_clear_line_and_exit_2(tiny, small_csv, tmp_path, closeknit, arguments, words):
+def test_mistakes_get_one_clear_line_and_exit_2(
+    tiny, small_csv, tmp_path, closeknit, arguments, words
+):
     (tmp_path / "one.csv").write_text("text,label\na,x\nb,x\n")
     (tmp_path / "empty.csv").write_text("")
     done = closeknit(*arguments, code=2)
@@ -275,12 +320,17 @@ def test_settings_may_have_spaces_around_them(closeknit, tmp_path):
     assert "2 texts" in closeknit("data", "odd.csv", "--set", " data.text = message").stdout
 
 
-def test_rows_left_out_of_training_are_not_left_out_of_answers(tiny, small_csv, tmp_path, closeknit):
+def test_rows_left_out_of_training_are_not_left_out_of_answers(
+    tiny, small_csv, tmp_path, closeknit
+):
     (tmp_path / "blank.csv").write_text(small_csv.read_text() + '" ",lost\n')
     drop = ("--set", "data.empty=drop")
     closeknit("train", "blank.csv", "--encoder", tiny(), *FAST, *drop, "--out", "model")
     (tmp_path / "new.csv").write_text('text\nmy card\n""\nmy parcel\n')
-    for command in (("predict", "model", "new.csv"), ("embed", "model", "new.csv", "--out", "v.npy")):
+    for command in (
+        ("predict", "model", "new.csv"),
+        ("embed", "model", "new.csv", "--out", "v.npy"),
+    ):
         assert "empty text in row 2" in closeknit(*command, code=2).stderr
     assert len(closeknit("predict", "model", "new.csv", *drop).stdout.splitlines()) == 2
 
@@ -316,7 +366,11 @@ def test_the_demo_runs_to_its_end_and_goes_on_where_it_stopped(closeknit, tmp_pa
     done = closeknit("demo", "--out", "demo", "--encoder", tiny(), "--folds", "2")
     assert "| triple_entropy | 2 |" in done.stdout
     assert "paired runs" in done.stdout
-    assert {p.name for p in (tmp_path / "demo").iterdir()} == {"comparison", "comparison.png", "model"}
+    assert {p.name for p in (tmp_path / "demo").iterdir()} == {
+        "comparison",
+        "comparison.png",
+        "model",
+    }
     assert (tmp_path / "demo" / "comparison.png").stat().st_size > 20_000
     assert (tmp_path / "demo" / "comparison" / "report.html").stat().st_size > 20_000
     lines = (tmp_path / "demo" / "comparison" / "results.jsonl").read_text().splitlines()
@@ -406,7 +460,9 @@ def test_what_is_wrong_with_a_comparison_is_told_before_it_begins(
 def test_the_printed_table_says_that_it_is_optimistic(closeknit, small_csv, tiny):
     words = ("compare", "small.csv", "--objectives", "cross_entropy", "--encoder", tiny(), *STUDY)
     search = ("--search", "2", "--method", "random", "--selection", "paper")
-    assert closeknit(*words, *search, "--out", "paper").stdout.startswith("These scores are optimistic: ")
+    assert closeknit(*words, *search, "--out", "paper").stdout.startswith(
+        "These scores are optimistic: "
+    )
     assert "optimistic" not in closeknit(*words, "--out", "fixed").stdout
 
 
@@ -416,7 +472,8 @@ def test_options_of_objectives_can_be_set_for_all_or_for_one(small_csv):
     given = {"data": ["small.csv"], "objectives": ["soft_triple", "triple_entropy", "supcon"]}
     changes = {"objective": {"centers": 7}, "triple_entropy": {"gamma": 0.05}}
     found = {
-        name: config.objective.options for name, config in read_study(None, given, changes).objectives.items()
+        name: config.objective.options
+        for name, config in read_study(None, given, changes).objectives.items()
     }
     assert found == {
         "soft_triple": {"centers": 7},
@@ -452,7 +509,9 @@ def test_a_foreign_folder_is_left_alone_whatever_is_asked(tiny, small_csv, tmp_p
         file.write_text("mine")
     for folder in ("mine", "project"):
         for how in ("--resume", "--overwrite"):
-            done = closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", folder, how, code=2)
+            done = closeknit(
+                "train", small_csv, "--encoder", tiny(), *FAST, "--out", folder, how, code=2
+            )
             assert "is no model folder; it is left alone" in done.stderr
     assert [file.read_text() for file in mine] == ["mine", "mine"]
 
@@ -485,11 +544,15 @@ def test_two_runs_do_not_share_a_folder(tiny, small_csv, tmp_path, closeknit):
 
     (tmp_path / "model" / "checkpoints").mkdir(parents=True)
     with lock_folder(tmp_path / "model" / "checkpoints" / "lock", tmp_path / "model"):
-        done = closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", "model", "--resume", code=2)
+        done = closeknit(
+            "train", small_csv, "--encoder", tiny(), *FAST, "--out", "model", "--resume", code=2
+        )
     assert "another run is using model" in done.stderr
 
 
-def test_a_files_objective_keeps_its_options_beside_the_same_name(tiny, small_csv, tmp_path, closeknit):
+def test_a_files_objective_keeps_its_options_beside_the_same_name(
+    tiny, small_csv, tmp_path, closeknit
+):
     (tmp_path / "run.toml").write_text('[objective]\nname = "triple_entropy"\ncenters = 5\n')
     same = (
         "--encoder",
@@ -503,7 +566,12 @@ def test_a_files_objective_keeps_its_options_beside_the_same_name(tiny, small_cs
         "model",
     )
     closeknit("train", small_csv, *same)
-    assert json.loads((tmp_path / "model" / "closeknit.json").read_text())["run"]["objective"]["centers"] == 5
+    assert (
+        json.loads((tmp_path / "model" / "closeknit.json").read_text())["run"]["objective"][
+            "centers"
+        ]
+        == 5
+    )
 
 
 def test_a_catalogue_data_set_with_blank_rows_trains(tiny, tmp_path, closeknit, monkeypatch):
@@ -531,7 +599,9 @@ def test_a_catalogue_data_set_with_blank_rows_trains(tiny, tmp_path, closeknit, 
 )
 def test_settings_of_the_wrong_kind(tiny, small_csv, closeknit, changes, words):
     changes = [part for change in changes for part in ("--set", change)]
-    assert words in closeknit("train", small_csv, "--encoder", tiny(), *FAST, *changes, code=2).stderr
+    assert (
+        words in closeknit("train", small_csv, "--encoder", tiny(), *FAST, *changes, code=2).stderr
+    )
 
 
 def test_odd_tables_are_explained(tmp_path, closeknit):
@@ -549,13 +619,23 @@ def test_standard_input_is_read_as_files_are(workshop, tmp_path):
     import sys
 
     def predict(raw: bytes, *more: str):
-        command = [sys.executable, "-m", "closeknit", "predict", str(workshop / "model"), "-", *more]
+        command = [
+            sys.executable,
+            "-m",
+            "closeknit",
+            "predict",
+            str(workshop / "model"),
+            "-",
+            *more,
+        ]
         return subprocess.run(command, input=raw, capture_output=True)
 
     bad = predict(b"fine\ncaf\xe9\n")
     assert bad.returncode == 2
     assert b"standard input, line 2: not UTF-8" in bad.stderr
-    done = predict(b"\xef\xbb\xbfcard\r\n\r\nparcel\xe2\x80\xa8late\r\n", "--set", "data.empty=drop")
+    done = predict(
+        b"\xef\xbb\xbfcard\r\n\r\nparcel\xe2\x80\xa8late\r\n", "--set", "data.empty=drop"
+    )
     assert len(done.stdout.decode().split("\n")) == 3, done
 
 
@@ -575,7 +655,9 @@ def test_ctrl_c_before_the_first_step_is_told(closeknit, small_csv, tiny, monkey
     assert "stopped before the first step" in closeknit("train", small_csv, code=130).stderr
 
 
-def test_ctrl_c_within_a_step_or_after_the_last_is_told(closeknit, small_csv, tiny, monkeypatch, tmp_path):
+def test_ctrl_c_within_a_step_or_after_the_last_is_told(
+    closeknit, small_csv, tiny, monkeypatch, tmp_path
+):
     from closeknit.classification.model import Model
     from closeknit.models import run as runs
 
@@ -587,7 +669,9 @@ def test_ctrl_c_within_a_step_or_after_the_last_is_told(closeknit, small_csv, ti
         raise KeyboardInterrupt
 
     def train(out, *more, code=0):
-        return closeknit("train", small_csv, "--encoder", tiny(), *FAST, "--out", out, *more, code=code)
+        return closeknit(
+            "train", small_csv, "--encoder", tiny(), *FAST, "--out", out, *more, code=code
+        )
 
     train("whole")
     with monkeypatch.context() as patch:

@@ -59,7 +59,9 @@ def node(folder: Path, *arguments: str):
         "OMP_NUM_THREADS": "1",
     }
     with (folder / f"node-{time.monotonic_ns()}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, start_new_session=True, env=environment
+        )
         try:
             yield process
         finally:

@@ -38,7 +38,8 @@ def data(small, tmp_path):
     path = tmp_path / "small.csv"
     texts, labels = small
     path.write_text(
-        "text,label\n" + "".join(f'"{text}",{label}\n' for text, label in zip(texts, labels, strict=True))
+        "text,label\n"
+        + "".join(f'"{text}",{label}\n' for text, label in zip(texts, labels, strict=True))
     )
     return str(path)
 
@@ -95,7 +96,10 @@ def test_every_run_is_a_line_with_all_that_was_promised(study, tmp_path):
         right = sum(a == b for a, b in zip(details["predicted"], details["expected"], strict=True))
         assert right / len(details["rows"]) == pytest.approx(line["accuracy"])
     assert {(r.objective, r.seed, r.fold) for r in results} == {
-        (name, seed, fold) for name in ("cross_entropy", "supcon") for seed in (2, 16) for fold in (0, 1)
+        (name, seed, fold)
+        for name in ("cross_entropy", "supcon")
+        for seed in (2, 16)
+        for fold in (0, 1)
     }
     kept = list((tmp_path / "out" / "details").glob("*.npz"))
     assert len(kept) == 2  # one map for each objective
@@ -110,15 +114,22 @@ def test_a_study_gives_the_numbers_of_single_fits(study, tmp_path):
     from closeknit.data import catalogue, folds
 
     made = study(seeds=(2,))
-    found = {(r.objective, r.fold): r for r in run_study(made, tmp_path / "out", place=ONE, show=False)}
+    found = {
+        (r.objective, r.fold): r for r in run_study(made, tmp_path / "out", place=ONE, show=False)
+    }
     examples = catalogue.load(made.data[0].source).training
     for fold, (train, test) in enumerate(folds(examples.required_labels, 2, 2)):
         for name, config in made.objectives.items():
             model = ClassifierFit(examples.select(train), config, labels=examples.classes).run()
-            assert model.evaluate(examples.select(test))["weighted_f1"] == found[name, fold].weighted_f1
+            assert (
+                model.evaluate(examples.select(test))["weighted_f1"]
+                == found[name, fold].weighted_f1
+            )
 
 
-def test_objectives_start_from_the_same_weights_and_take_the_same_batches(study, tmp_path, monkeypatch):
+def test_objectives_start_from_the_same_weights_and_take_the_same_batches(
+    study, tmp_path, monkeypatch
+):
     from closeknit.classification.fit import ClassifierFit
 
     seen: dict[str, list] = {}
@@ -136,13 +147,17 @@ def test_objectives_start_from_the_same_weights_and_take_the_same_batches(study,
 
     monkeypatch.setattr(ClassifierFit, "__iter__", spying)
     run_study(study(), tmp_path / "out", place=ONE, show=False)
-    for (state, rows), (other_state, other_rows) in zip(seen["cross_entropy"], seen["supcon"], strict=True):
+    for (state, rows), (other_state, other_rows) in zip(
+        seen["cross_entropy"], seen["supcon"], strict=True
+    ):
         assert rows == other_rows
         for key, value in state.items():
             assert torch.equal(value, other_state[key]), key
 
 
-def test_finished_runs_are_not_run_again_and_a_cut_line_is_redone(study, tmp_path, monkeypatch, capsys):
+def test_finished_runs_are_not_run_again_and_a_cut_line_is_redone(
+    study, tmp_path, monkeypatch, capsys
+):
     out, made = tmp_path / "out", study()
     run_study(made, out, place=ONE, show=False)
     whole = rows_of(out)
@@ -151,7 +166,9 @@ def test_finished_runs_are_not_run_again_and_a_cut_line_is_redone(study, tmp_pat
     path.write_text("".join(lines[:5]) + lines[5][:40])  # killed while writing the sixth
     done = []
     original = runners._stock
-    monkeypatch.setattr(runners, "_stock", lambda job, *rest: done.append(job) or original(job, *rest))
+    monkeypatch.setattr(
+        runners, "_stock", lambda job, *rest: done.append(job) or original(job, *rest)
+    )
     run_study(made, out, place=ONE)
     assert len(done) == 3
     assert rows_of(out) == whole
@@ -184,16 +201,25 @@ def test_the_tables_of_a_study_that_has_grown_hold_all_of_it(study, small_csv, c
             "encoder.max_length=16",
         )
         few = ("--epochs", 1, "--folds", 2, "--seeds", 2, "--sizes", "all", "--threads", 1)
-        done = closeknit("compare", path, *words, *few, "--objectives", "cross_entropy,supcon", "--out", out)
+        done = closeknit(
+            "compare", path, *words, *few, "--objectives", "cross_entropy,supcon", "--out", out
+        )
     table = (out / "table.csv").read_text()
-    assert [line.split(",")[0] for line in table.splitlines()[1:]] == ["other", "other", "small", "small"]
+    assert [line.split(",")[0] for line in table.splitlines()[1:]] == [
+        "other",
+        "other",
+        "small",
+        "small",
+    ]
     assert "| small | 36 | supcon |" in done.stdout
 
 
 def test_a_folder_of_an_encoder_is_known_by_what_it_holds(study, tiny, tmp_path):
     def with_encoder(folder):
         changed = {
-            name: dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, name=str(folder)))
+            name: dataclasses.replace(
+                config, encoder=dataclasses.replace(config.encoder, name=str(folder))
+            )
             for name, config in made.objectives.items()
         }
         return dataclasses.replace(made, objectives=changed)
@@ -202,10 +228,14 @@ def test_a_folder_of_an_encoder_is_known_by_what_it_holds(study, tiny, tmp_path)
     run_study(made, out, place=ONE, show=False)
     before = (out / "results.jsonl").read_bytes()
     moved = shutil.copytree(tiny(), tmp_path / "moved")
-    run_study(with_encoder(moved), out, place=ONE, show=False)  # the same encoder: nothing is run again
+    run_study(
+        with_encoder(moved), out, place=ONE, show=False
+    )  # the same encoder: nothing is run again
     assert (out / "results.jsonl").read_bytes() == before
     weights = load_file(moved / "model.safetensors")
-    save_file({name: tensor + 1e-3 for name, tensor in weights.items()}, moved / "model.safetensors")
+    save_file(
+        {name: tensor + 1e-3 for name, tensor in weights.items()}, moved / "model.safetensors"
+    )
     with pytest.raises(ConfigError, match="another encoder"):
         run_study(with_encoder(moved), out, place=ONE, show=False)
 
@@ -219,7 +249,9 @@ def test_other_settings_in_the_same_folder_are_refused(study, tmp_path):
     }
     with pytest.raises(ConfigError, match="with other settings"):
         run_study(dataclasses.replace(made, objectives=changed), out, place=ONE, show=False)
-    run_study(dataclasses.replace(made, objectives=changed), out, place=ONE, show=False, overwrite=True)
+    run_study(
+        dataclasses.replace(made, objectives=changed), out, place=ONE, show=False, overwrite=True
+    )
     assert len(rows_of(out)) == 4
     kept = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     missing = dataclasses.replace(made, data=(Source("not-there.csv"),))
@@ -234,7 +266,13 @@ def test_other_settings_in_the_same_folder_are_refused(study, tmp_path):
         for name, config in made.objectives.items()
     }
     with pytest.raises(ModelError, match="encoder"):  # found by the first training
-        run_study(dataclasses.replace(made, objectives=elsewhere), out, place=ONE, show=False, overwrite=True)
+        run_study(
+            dataclasses.replace(made, objectives=elsewhere),
+            out,
+            place=ONE,
+            show=False,
+            overwrite=True,
+        )
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == kept
 
 
@@ -263,9 +301,13 @@ def test_what_is_known_of_a_study_tells_where_objectives_differ(study, tmp_path)
     both = {**made.objectives, "supcon": other}
     run_study(dataclasses.replace(made, objectives=both), tmp_path / "out", place=ONE, show=False)
     facts = json.loads((tmp_path / "out" / "study.json").read_text())
-    assert facts["config"]["train"]["lr"] == 1e-3 and facts["config"]["encoder"]["pooling"] == "first"
+    assert (
+        facts["config"]["train"]["lr"] == 1e-3 and facts["config"]["encoder"]["pooling"] == "first"
+    )
     assert "seed" not in facts["config"]["train"] and "test" not in facts["config"]["data"]
-    own = {name: {k: v for k, v in o.items() if "." in k} for name, o in facts["objectives"].items()}
+    own = {
+        name: {k: v for k, v in o.items() if "." in k} for name, o in facts["objectives"].items()
+    }
     assert own == {"cross_entropy": {}, "supcon": {"train.lr": 2e-3, "encoder.pooling": "mean"}}
 
 
@@ -274,7 +316,9 @@ def test_names_with_brackets_are_shown_as_they_are(study, tmp_path):
 
     board = Board(4, 0, 4, show=False)
     board.rows = run_study(study(seeds=(2,)), tmp_path / "out", place=ONE, show=False)
-    board.rows = [dataclasses.replace(row, data="reviews [en]", objective="[wide]") for row in board.rows]
+    board.rows = [
+        dataclasses.replace(row, data="reviews [en]", objective="[wide]") for row in board.rows
+    ]
     console = Console(record=True, file=io.StringIO())
     console.print(board._shown())
     text = console.export_text()
@@ -316,13 +360,18 @@ def test_rows_from_before_settings_were_kept_are_read(study, tmp_path):
     run_study(study(seeds=(2,), names=("cross_entropy",)), tmp_path / "out", place=ONE, show=False)
     path = tmp_path / "out" / "results.jsonl"
     (first, second) = map(json.loads, path.read_text().splitlines())
-    assert first["settings"]["train"]["lr"] == 1e-3 and first["settings"]["encoder"]["max_length"] == 16
+    assert (
+        first["settings"]["train"]["lr"] == 1e-3
+        and first["settings"]["encoder"]["max_length"] == 16
+    )
     del first["settings"]
     path.write_text("".join(json.dumps(line) + "\n" for line in (first, second)))
     assert [result.settings == {} for result in read_results(path)] == [True, False]
 
 
-def test_a_batch_of_settings_that_are_all_given_up_does_not_end_a_study(study, tmp_path, monkeypatch):
+def test_a_batch_of_settings_that_are_all_given_up_does_not_end_a_study(
+    study, tmp_path, monkeypatch
+):
     class Falling:
         """A runner in which every setting is worse than the one before."""
 
@@ -363,7 +412,9 @@ def test_the_same_rows_under_two_names_are_refused(study, data, tmp_path):
 
 def test_folds_too_small_to_learn_or_search_in_are_told_before_the_first_run(study, tmp_path):
     rare = tmp_path / "rare.csv"
-    rare.write_text("text,label\n" + "".join(f"text {i},common\n" for i in range(12)) + "one,rare\n")
+    rare.write_text(
+        "text,label\n" + "".join(f"text {i},common\n" for i in range(12)) + "one,rare\n"
+    )
     made = dataclasses.replace(study(), data=(Source(str(rare)),))
     with pytest.raises(DataError, match='all of the class "common", the others are too rare'):
         run_study(made, tmp_path / "out", show=False)
@@ -371,7 +422,9 @@ def test_folds_too_small_to_learn_or_search_in_are_told_before_the_first_run(stu
     few.write_text("text,label\n" + "".join(f"text {i},{'ab'[i % 2]}\n" for i in range(12)))
     searching = study(search=SearchConfig(method="random", trials=2), sizes=(12,))
     with pytest.raises(DataError, match="a search cuts each training fold into 5 parts"):
-        run_study(dataclasses.replace(searching, data=(Source(str(few)),)), tmp_path / "out", show=False)
+        run_study(
+            dataclasses.replace(searching, data=(Source(str(few)),)), tmp_path / "out", show=False
+        )
     rare.write_text(
         "text,label\n" + "".join(f"text {i},common\n" for i in range(12)) + "one,rare\ntwo,rare\n"
     )
@@ -402,15 +455,26 @@ def test_a_search_goes_on_to_the_same_choice(study, tmp_path, method):
     (cut / "trials.jsonl").write_text("".join(trials[:5]) + trials[5][:20])
     run_study(made, cut, place=ONE, show=False)
     assert rows_of(cut) == whole
-    again = [{k: v for k, v in t.items() if k != "seconds"} for t in read_json_lines(cut / "trials.jsonl")]
+    again = [
+        {k: v for k, v in t.items() if k != "seconds"}
+        for t in read_json_lines(cut / "trials.jsonl")
+    ]
     first = [
         {k: v for k, v in t.items() if k != "seconds"}
         for t in read_json_lines(tmp_path / "whole" / "trials.jsonl")
     ]
     assert again == first  # no trial twice, none lost
-    assert {"data", "objective", "seed", "fold", "split", "trial", "options", "score", "key"} <= first[
-        0
-    ].keys()
+    assert {
+        "data",
+        "objective",
+        "seed",
+        "fold",
+        "split",
+        "trial",
+        "options",
+        "score",
+        "key",
+    } <= first[0].keys()
 
 
 @pytest.mark.parametrize("selection", ["nested", "paper"])
@@ -499,7 +563,12 @@ def test_a_setting_that_breaks_the_training_scores_nothing(study, tmp_path, monk
         for name, config in fixed.objectives.items()
     }
     with pytest.raises(TrainingError, match=r"2 of 4 runs failed, the first: supcon on small"):
-        run_study(dataclasses.replace(fixed, objectives=broken), tmp_path / "broken", place=ONE, show=False)
+        run_study(
+            dataclasses.replace(fixed, objectives=broken),
+            tmp_path / "broken",
+            place=ONE,
+            show=False,
+        )
     assert len(rows_of(tmp_path / "broken")) == 2  # the others are kept
 
 
@@ -535,7 +604,9 @@ def test_a_worker_that_dies_is_replaced(study, tmp_path):
 def test_workers_that_always_die_are_given_up(study, tmp_path, monkeypatch):
     made = study()
     loaded = comparison.Loaded.of(made)
-    job = next(next(iter(comparison.Planner(made, loaded).plans(comparison.cells_of(made, loaded), {}))))[0]
+    job = next(
+        next(iter(comparison.Planner(made, loaded).plans(comparison.cells_of(made, loaded), {})))
+    )[0]
     monkeypatch.setattr(runners, "_begin_worker", _die)
     monkeypatch.setattr(runners, "RETRIES", 1)
     pool = runners.Workers(loaded.texts, 1, 1)

@@ -13,7 +13,9 @@ from closeknit.train_config import TrainConfig
 
 def test_a_file_then_changes(tmp_path):
     path = tmp_path / "run.toml"
-    path.write_text('[objective]\nname = "triple_entropy"\ncenters = 4\n[train]\nepochs = 3\nlr = 1e-4\n')
+    path.write_text(
+        '[objective]\nname = "triple_entropy"\ncenters = 4\n[train]\nepochs = 3\nlr = 1e-4\n'
+    )
     run = read_config(
         path, ["train.epochs=5", "objective.gamma=0.2", "encoder.dropout=none", "data.text=message"]
     )
@@ -32,7 +34,9 @@ def test_another_objective_takes_none_of_the_files_options(tmp_path):
 def test_options_wait_for_the_name_of_their_objective(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text("[objective]\ncenters = 4\n")
-    assert read_config(path, ['objective.name="triple_entropy"']).objective.options == {"centers": 4}
+    assert read_config(path, ['objective.name="triple_entropy"']).objective.options == {
+        "centers": 4
+    }
     late = read_config(None, ["objective.centers=5", "objective.name=triple_entropy"])
     assert late.objective.options == {"centers": 5}
 
@@ -45,7 +49,9 @@ def test_options_wait_for_the_name_of_their_objective(tmp_path):
             "schedule": st.sampled_from(["linear", "cosine"]),
         }
     ),
-    st.fixed_dictionaries({"name": st.none() | st.text(max_size=20), "max_length": st.integers(8, 512)}),
+    st.fixed_dictionaries(
+        {"name": st.none() | st.text(max_size=20), "max_length": st.integers(8, 512)}
+    ),
 )
 def test_a_run_survives_its_own_toml(train, encoder):
     import tomllib
@@ -70,7 +76,10 @@ def test_a_run_survives_its_own_toml(train, encoder):
         (["objective.name=suncon"], "unknown objective suncon"),
         (["objective.centers=3"], "unknown setting objective.centers for auto"),
         (["data.test=1.5"], "data.test is 1.5"),
-        (["data.text=0"], "it must be a text or none; a number is one in quotes: 'data.text=\"0\"'"),
+        (
+            ["data.text=0"],
+            "it must be a text or none; a number is one in quotes: 'data.text=\"0\"'",
+        ),
         (["data.empty=ignore"], "data.empty"),
     ],
 )
@@ -91,7 +100,9 @@ def test_a_broken_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="train is not a table"):
         read_config(tmp_path / "flat.toml", ["train.epochs=2"])
     (tmp_path / "rows.csv").write_text("text,label\na,b\n")
-    with pytest.raises(ConfigError, match="a file with settings is expected here, not a file of texts"):
+    with pytest.raises(
+        ConfigError, match="a file with settings is expected here, not a file of texts"
+    ):
         read_config(tmp_path / "rows.csv", [])
 
 
@@ -117,23 +128,33 @@ def test_auto_comes_with_settings_that_yield_to_given_ones():
     assert (own.encoder.pooling, own.train.epochs, own.train.batch_size) == ("first", 4, 0)
     plain = read_config(None, ["objective.name=cross_entropy"])
     assert (plain.encoder.pooling, plain.train.epochs, plain.train.batch_size) == ("first", 10, 64)
-    assert read_config(None, ["encoder.name=textcnn"]).encoder.pooling == "first"  # its own, that is
+    assert (
+        read_config(None, ["encoder.name=textcnn"]).encoder.pooling == "first"
+    )  # its own, that is
     assert RunConfig.from_dict(run.to_dict()) == run
-    assert RunConfig.from_dict({}).objective.name == "cross_entropy"  # a saved run names its objective
+    assert (
+        RunConfig.from_dict({}).objective.name == "cross_entropy"
+    )  # a saved run names its objective
 
 
 @given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000), classes=st.integers(2, 300))
 def test_open_epochs_and_batches_follow_the_number_of_rows(rows, more, classes):
-    few, many = (TrainConfig(epochs=0, batch_size=0).settled(n, classes) for n in (rows, rows + more))
+    few, many = (
+        TrainConfig(epochs=0, batch_size=0).settled(n, classes) for n in (rows, rows + more)
+    )
     assert 3 <= many.epochs <= few.epochs <= 30
     assert 16 <= few.batch_size <= many.batch_size <= 32
-    assert TrainConfig(epochs=7, batch_size=5).settled(rows, classes) == TrainConfig(epochs=7, batch_size=5)
+    assert TrainConfig(epochs=7, batch_size=5).settled(rows, classes) == TrainConfig(
+        epochs=7, batch_size=5
+    )
     two = TrainConfig(epochs=0).settled(rows, 2).epochs
     assert two <= few.epochs <= 1.5 * (two + 1)
 
 
 @given(rows=st.integers(2, 200_000), more=st.integers(0, 100_000), classes=st.integers(2, 300))
-def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows_and_of_classes(rows, more, classes):
+def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows_and_of_classes(
+    rows, more, classes
+):
     few, many = (TrainConfig(lr_scale=0).settled(n, classes).lr_scale for n in (rows, rows + more))
     assert 0.5 <= few <= many <= 1.5
     assert TrainConfig(lr_scale=0).settled(rows, 2).lr_scale <= few
@@ -141,9 +162,22 @@ def test_an_open_scale_of_the_rate_rises_with_the_number_of_rows_and_of_classes(
 
 
 def test_open_epochs_at_the_sizes_that_were_measured():
-    found = [TrainConfig(epochs=0, batch_size=0).settled(rows, 6) for rows in (16, 96, 800, 1000, 10_000)]
-    assert [(one.epochs, one.batch_size) for one in found] == [(30, 16), (15, 16), (6, 32), (6, 32), (3, 32)]
-    assert [TrainConfig(epochs=0).settled(800, classes).epochs for classes in (2, 8, 20, 77)] == [6, 6, 9, 9]
+    found = [
+        TrainConfig(epochs=0, batch_size=0).settled(rows, 6) for rows in (16, 96, 800, 1000, 10_000)
+    ]
+    assert [(one.epochs, one.batch_size) for one in found] == [
+        (30, 16),
+        (15, 16),
+        (6, 32),
+        (6, 32),
+        (3, 32),
+    ]
+    assert [TrainConfig(epochs=0).settled(800, classes).epochs for classes in (2, 8, 20, 77)] == [
+        6,
+        6,
+        9,
+        9,
+    ]
     sizes = [(16, 2), (128, 2), (48, 6), (96, 12), (384, 6), (800, 2), (800, 77), (1000, 2)]
     scales = [TrainConfig(lr_scale=0).settled(rows, classes).lr_scale for rows, classes in sizes]
     assert scales == [0.5, 0.54, 0.87, 1.0, 0.93, 1.34, 1.34, 1.5]
@@ -156,7 +190,9 @@ def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(mon
     def keys() -> list[str]:
         rows = np.arange(800), np.arange(800, 1000)
         plain, auto = ({"objective": {"name": name}} for name in ("cross_entropy", "auto"))
-        return [Job.key_of(RunConfig.from_dict(tables), 6, "texts", *rows) for tables in (plain, auto)]
+        return [
+            Job.key_of(RunConfig.from_dict(tables), 6, "texts", *rows) for tables in (plain, auto)
+        ]
 
     plain, auto = keys()
     monkeypatch.setattr(train_config, "EPOCHS_OF_1000", 9)

@@ -71,7 +71,9 @@ def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
     errors = []
     for name, true in exact.items():
         if float(true.norm()) > 1e-4:  # of a key's bias only rounding is left
-            errors.append([float((found[name] - true).norm() / true.norm()) for found in (lean, plain)])
+            errors.append(
+                [float((found[name] - true).norm() / true.norm()) for found in (lean, plain)]
+            )
     ours, theirs = np.mean(errors, axis=0)
     assert ours < 1.2 * theirs + 1e-3 and ours < 0.05
 
@@ -94,19 +96,24 @@ def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
 def test_captured_updates_give_the_numbers_of_launched_ones(tiny, small, objective):
     examples = from_python(*small)
     told: list[str] = []
-    first = ClassifierFit(examples, config(tiny, objective, encoder={"dropout": 0.0}), tell=told.append)
+    first = ClassifierFit(
+        examples, config(tiny, objective, encoder={"dropout": 0.0}), tell=told.append
+    )
     losses = run(first)
     assert first.training.graphs.captured and not first.training.graphs.broken, told
     again = ClassifierFit(examples, config(tiny, objective, encoder={"dropout": 0.0}))
     assert run(again) == losses and same(state(again), state(first))
-    launched = ClassifierFit(examples, config(tiny, objective, encoder={"dropout": 0.0}, graphs=False))
+    launched = ClassifierFit(
+        examples, config(tiny, objective, encoder={"dropout": 0.0}, graphs=False)
+    )
     assert run(launched) == pytest.approx(losses, rel=0.02, abs=0.01)
 
 
 def test_dropout_is_new_in_every_update_and_the_same_for_the_same_seed(tiny, small):
     examples = from_python(*small)
     runs = [
-        run(ClassifierFit(examples, config(tiny, lr=1e-12, head_lr=1e-12, seed=seed))) for seed in (2, 2, 3)
+        run(ClassifierFit(examples, config(tiny, lr=1e-12, head_lr=1e-12, seed=seed)))
+        for seed in (2, 2, 3)
     ]
     assert runs[0] == runs[1] != runs[2]
     assert len(set(runs[0])) == len(runs[0])
@@ -154,10 +161,14 @@ def test_a_run_that_diverges_is_stopped_at_its_first_bad_update(tiny, small):
     fit = ClassifierFit(from_python(*small), settings)
     with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
         run(fit)
-    assert all(torch.isfinite(value).all() for value in state(fit).values() if value.is_floating_point())
+    assert all(
+        torch.isfinite(value).all() for value in state(fit).values() if value.is_floating_point()
+    )
 
 
-@pytest.mark.parametrize("kind", ["bert", "albert"])  # with fused layers, and with torch's own dropout
+@pytest.mark.parametrize(
+    "kind", ["bert", "albert"]
+)  # with fused layers, and with torch's own dropout
 def test_runs_side_by_side_are_what_they_are_alone(tiny, small, kind):
     examples = from_python(*small)
     rows = np.arange(len(examples))

@@ -72,11 +72,17 @@ def test_commands_in_the_documents_exist():
 
 def test_the_pictures_of_the_documents_are_those_that_make_docs_draws(tmp_path):
     done = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "make.py"), str(tmp_path)], capture_output=True, text=True
+        [sys.executable, str(ROOT / "docs" / "make.py"), str(tmp_path)],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "dataflow.svg").read_text() == (ROOT / "docs" / "images" / "dataflow.svg").read_text()
-    drawn, kept = ((folder / "objectives.svg").read_text() for folder in (tmp_path, ROOT / "docs" / "images"))
+    assert (tmp_path / "dataflow.svg").read_text() == (
+        ROOT / "docs" / "images" / "dataflow.svg"
+    ).read_text()
+    drawn, kept = (
+        (folder / "objectives.svg").read_text() for folder in (tmp_path, ROOT / "docs" / "images")
+    )
     assert re.sub(r"[\d.]+", "", drawn) == re.sub(
         r"[\d.]+", "", kept
     )  # the last digits may differ between machines
@@ -87,4 +93,7 @@ def test_versions_agree():
 
     import closeknit
 
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == closeknit.__version__
+    assert (
+        tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+        == closeknit.__version__
+    )

@@ -15,10 +15,10 @@ from closeknit.embedding_config import EmbeddingConfig, MethodConfig, with_recip
 from closeknit.embeddings.fit import EmbeddingFit, check_data, masked_batches
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.scores import sts_scores
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.objectives import InfoNCE
-from closeknit.objectives.folded import Folded
+from closeknit.objectives.text_views import Folded
 from closeknit.samplers import length_grouped
 from closeknit.views import SHORTEST, drophead, head_factors, mask_span, without_dropout
 from conftest import TINY
@@ -59,7 +59,10 @@ def test_a_span_is_masked_at_the_place_that_was_drawn(text, length, seed):
 
 def test_a_repeated_span_is_masked_where_it_was_drawn_not_where_it_first_occurs():
     text = "abcde" * 10
-    places = {mask_span(text, 5, "[MASK]", np.random.default_rng(seed)).index("[MASK]") for seed in range(40)}
+    places = {
+        mask_span(text, 5, "[MASK]", np.random.default_rng(seed)).index("[MASK]")
+        for seed in range(40)
+    }
     assert len(places) > 10
 
 
@@ -89,7 +92,9 @@ def test_dropped_heads_are_scaled_and_one_is_always_kept():
     assert head_factors(joined, 4, 0.999)[:, 0].gt(0).any(1).all()
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "albert", "electra", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "kind", ["bert", "roberta", "albert", "electra", "distilbert", "modernbert"]
+)
 def test_drophead_acts_in_training_only_and_leaves_no_trace(tiny, kind):
     encoder, tokeniser = load_encoder(tiny(kind), pooling="mean", max_length=16)
     inputs = tokeniser(sentences_examples(TEXTS)).pad(range(4))
@@ -111,7 +116,9 @@ def sentences_examples(texts):
 
 
 def test_drophead_says_where_it_does_not_know_its_way(tiny):
-    fit = EmbeddingFit(sentences_from(TEXTS), config(tiny, kind="xlnet", method={"noise": "drophead"}))
+    fit = EmbeddingFit(
+        sentences_from(TEXTS), config(tiny, kind="xlnet", method={"noise": "drophead"})
+    )
     with pytest.raises(ConfigError, match="use dropout"):
         next(iter(fit))
 
@@ -162,13 +169,15 @@ def gradients(fit, chunk, monkeypatch=None):
 
 def whole_graph(fit, chunk):
     """The same chunks under the same dropout, with all their graphs kept: what caching must equal."""
-    from closeknit.objectives.joint import View
+    from closeknit.objectives.view import View
 
     training = fit.training
     training.learners.train()
     training.optimizer.zero_grad()
     (task,) = training.tasks
-    parts = [training._views(task, piece, n) for n, piece in enumerate(task.batch(0, 0, 1).chunks(chunk))]
+    parts = [
+        training._views(task, piece, n) for n, piece in enumerate(task.batch(0, 0, 1).chunks(chunk))
+    ]
     views = {
         name: View(torch.cat([p[name].z for p in parts]), torch.cat([p[name].y for p in parts]))
         for name in task.objective.views
@@ -192,7 +201,11 @@ def test_a_chunked_step_has_the_gradients_of_the_whole_one_with_dropout_on(tiny,
     columns = 2 if method == "multiple_negatives" else 1
     rows = sentences_from(PAIRS if columns == 2 else TEXTS)
     settings = config(
-        tiny, columns, method={"name": method}, train={"batch_size": 12}, encoder={"pooling": "first"}
+        tiny,
+        columns,
+        method={"name": method},
+        train={"batch_size": 12},
+        encoder={"pooling": "first"},
     )
     fit = EmbeddingFit(rows, settings)
     same_gradients(gradients(fit, 5), whole_graph(fit, 5))
@@ -282,7 +295,9 @@ def test_without_dropout_two_passes_are_one_and_it_comes_back(tiny, kind):
         first, second = encoder(inputs).hidden, encoder(inputs).hidden
     assert torch.equal(first, second)
     if kind == "modernbert":
-        assert {m.attention_dropout for m in encoder.modules() if hasattr(m, "attention_dropout")} == {0.3}
+        assert {
+            m.attention_dropout for m in encoder.modules() if hasattr(m, "attention_dropout")
+        } == {0.3}
     assert not torch.equal(encoder(inputs).hidden, first)
 
 
@@ -315,7 +330,9 @@ def test_the_folder_opens_in_sentence_transformers_with_the_same_vectors(tiny, t
     st_library = pytest.importorskip("sentence_transformers")
     for pooling, rows in (("mean", TEXTS), ("first", TRIPLETS)):
         data = sentences_from(rows)
-        settings = config(tiny, len(data.columns), encoder={"pooling": pooling}, train={"epochs": 1})
+        settings = config(
+            tiny, len(data.columns), encoder={"pooling": pooling}, train={"epochs": 1}
+        )
         model = EmbeddingFit(data, settings, validation=SCORED).run()
         model.save(tmp_path / pooling)
         theirs = st_library.SentenceTransformer(str(tmp_path / pooling), device="cpu").encode(TEXTS)
@@ -325,7 +342,9 @@ def test_the_folder_opens_in_sentence_transformers_with_the_same_vectors(tiny, t
 
 
 def test_a_resumed_fit_ends_with_the_same_bits(tiny, tmp_path):
-    settings = config(tiny, method={"adapt_epochs": 1}, train={"epochs": 3, "checkpoint_seconds": 0.0})
+    settings = config(
+        tiny, method={"adapt_epochs": 1}, train={"epochs": 3, "checkpoint_seconds": 0.0}
+    )
     rows = sentences_from(TEXTS)
     whole = EmbeddingFit(rows, settings, validation=SCORED)
     steps = [step.loss for step in whole]
@@ -336,7 +355,9 @@ def test_a_resumed_fit_ends_with_the_same_bits(tiny, tmp_path):
             head.append(step.loss)
             if len(head) == stop:
                 break
-        second = EmbeddingFit(rows, settings, validation=SCORED, folder=tmp_path / str(stop), resume=True)
+        second = EmbeddingFit(
+            rows, settings, validation=SCORED, folder=tmp_path / str(stop), resume=True
+        )
         tail = [step.loss for step in second]
         assert head + tail == steps
         assert np.array_equal(second.model.encode(TEXTS), whole.model.encode(TEXTS))
@@ -347,16 +368,22 @@ def test_scored_pairs_choose_the_best_state_and_the_path_is_kept(tiny):
     for _ in fit:
         pass
     scores = [record["spearman"] for record in fit.session.history]
-    before = fit.model.metrics["before"]["spearman"]  # the encoder as it was is a state like the others
+    before = fit.model.metrics["before"][
+        "spearman"
+    ]  # the encoder as it was is a state like the others
     assert fit.model.metrics["validation"]["spearman"] == max(before, *scores)
     assert {"alignment", "uniformity", "anisotropy"} <= fit.model.metrics["before"].keys()
     assert len(fit.session.history) == 4
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "albert", "electra", "distilbert", "modernbert"])
+@pytest.mark.parametrize(
+    "kind", ["bert", "roberta", "albert", "electra", "distilbert", "modernbert"]
+)
 def test_masked_language_modelling_before_it_learns_the_texts(tiny, kind):
     settings = config(tiny, kind=kind, method={"adapt_epochs": 12}, train={"epochs": 1, "lr": 1e-4})
-    settings = dataclasses.replace(settings, method=dataclasses.replace(settings.method, adapt_lr=3e-3))
+    settings = dataclasses.replace(
+        settings, method=dataclasses.replace(settings.method, adapt_lr=3e-3)
+    )
     fit = EmbeddingFit(sentences_from(TEXTS), settings)
     for _ in fit:
         pass
@@ -402,13 +429,19 @@ def test_what_is_masked_is_what_must_be_told(tiny):
 )
 def test_what_cannot_be_learnt_is_told(tiny, rows, tables, words):
     with pytest.raises((ConfigError, DataError), match=words):
-        EmbeddingFit(sentences_from(rows), config(tiny, len(sentences_from(rows).columns), **tables))
+        EmbeddingFit(
+            sentences_from(rows), config(tiny, len(sentences_from(rows).columns), **tables)
+        )
 
 
 @pytest.mark.parametrize(
     ("rows", "tables", "words"),
     [
-        (TEXTS, {"method": {"level": "word"}}, "method.level is word, but it says what mirror's texts are"),
+        (
+            TEXTS,
+            {"method": {"level": "word"}},
+            "method.level is word, but it says what mirror's texts are",
+        ),
         (PAIRS, {"method": {"mask": 5}}, "method.mask is 5"),
         (PAIRS, {"method": {"hard_weight": 1.0}}, "method.hard_weight is 1.0"),
         (TRIPLETS, {"method": {"name": "multiple_negatives", "hard_weight": 1.0}}, "of simcse"),
@@ -426,10 +459,18 @@ def test_settings_that_would_do_nothing_are_told(tiny, rows, tables, words):
 
 
 def test_settings_that_are_used_are_taken(tiny):
-    used = {"noise": "drophead", "drophead": 0.3, "adapt_epochs": 1, "adapt_lr": 1e-3, "adapt_share": 0.3}
+    used = {
+        "noise": "drophead",
+        "drophead": 0.3,
+        "adapt_epochs": 1,
+        "adapt_lr": 1e-3,
+        "adapt_share": 0.3,
+    }
     assert EmbeddingFit(sentences_from(TEXTS), config(tiny, method={**used, "mask": 5})).steps == 6
     EmbeddingFit(sentences_from(TRIPLETS), config(tiny, 3, method={"hard_weight": 1.0}))
-    check_data(sentences_from(PAIRS), MethodConfig(hard_weight=1.0), mine=True)  # negatives are to come
+    check_data(
+        sentences_from(PAIRS), MethodConfig(hard_weight=1.0), mine=True
+    )  # negatives are to come
 
 
 def test_settings_follow_method_and_level():
@@ -467,7 +508,12 @@ def test_the_sentence_encoder_is_a_scikit_learn_transformer(tiny, tmp_path):
     assert again.method == "simcse"
     assert encoder.fit(PAIRS).model_.config.method.name == "multiple_negatives"
     encoder.fit(
-        TEXTS, validation=[("my card", "the card", 5.0), ("my card", "refund", 1.0), ("late", "parcel", 2.0)]
+        TEXTS,
+        validation=[
+            ("my card", "the card", 5.0),
+            ("my card", "refund", 1.0),
+            ("late", "parcel", 2.0),
+        ],
     )
     assert "before" in encoder.model_.metrics
     for rows, words in (
@@ -507,12 +553,31 @@ def test_embeddings_on_the_command_line(closeknit, tiny, tmp_path):
     (tmp_path / "scored.csv").write_text(
         "text1,text2,score\n" + "".join(f"{a},{b},{c}\n" for a, b, c in scored)
     )
-    fast = ("--encoder", tiny(), "--epochs", "1", "--batch-size", "6", "--set", "encoder.max_length=16")
+    fast = (
+        "--encoder",
+        tiny(),
+        "--epochs",
+        "1",
+        "--batch-size",
+        "6",
+        "--set",
+        "encoder.max_length=16",
+    )
     done = closeknit(
-        "embeddings", "lines.txt", "--out", "e", *fast, "--validation", "scored.csv", "--chunk-size", "4"
+        "embeddings",
+        "lines.txt",
+        "--out",
+        "e",
+        *fast,
+        "--validation",
+        "scored.csv",
+        "--chunk-size",
+        "4",
     )
     assert "before: spearman" in done.stdout and "after: spearman" in done.stdout
-    assert "exists already" in closeknit("embeddings", "lines.txt", "--out", "e", *fast, code=2).stderr
+    assert (
+        "exists already" in closeknit("embeddings", "lines.txt", "--out", "e", *fast, code=2).stderr
+    )
     assert "finished already" in closeknit(
         "embeddings", "lines.txt", "--out", "e", *fast, "--validation", "scored.csv", "--chunk-size", "4", "--resume"
     ).stderr  # fmt: skip
@@ -526,7 +591,9 @@ def test_embeddings_on_the_command_line(closeknit, tiny, tmp_path):
     held = closeknit("embeddings", "triplets.csv", "--out", "x", *fast, "--mine", code=2).stderr
     assert "holds a negative for each pair already" in held
     (tmp_path / "flat.toml").write_text('method = "simcse"\n')
-    flat = closeknit("embeddings", "pairs.csv", "--out", "x", "--config", "flat.toml", code=2).stderr
+    flat = closeknit(
+        "embeddings", "pairs.csv", "--out", "x", "--config", "flat.toml", code=2
+    ).stderr
     assert "method is not a table" in flat
     table = closeknit(
         "evaluate-embeddings", "e", tiny(), "--suite", "scored.csv", "--retrieval", "pairs.csv", "--plot", "new/course.png"
@@ -535,7 +602,9 @@ def test_embeddings_on_the_command_line(closeknit, tiny, tmp_path):
     assert (tmp_path / "new" / "course.png").stat().st_size > 5000
     closeknit("embed", "e", "lines.txt", "--out", "v.npy", "--normalize")
     assert np.load(tmp_path / "v.npy").shape == (12, 32)
-    scores = json.loads(closeknit("evaluate-embeddings", "e", "--suite", "scored.csv", "--json").stdout)
+    scores = json.loads(
+        closeknit("evaluate-embeddings", "e", "--suite", "scored.csv", "--json").stdout
+    )
     assert {score["measure"] for score in scores["e"]} >= {"spearman", "uniformity"}
     assert (
         "holds a sentence encoder, not a text classifier"
@@ -578,7 +647,9 @@ def test_trained_sentence_encoders_are_known_by_name_or_files(tiny, tmp_path):
     assert is_sentence_encoder(None)
     assert is_sentence_encoder("thenlper/gte-small") and is_sentence_encoder("intfloat/e5-base")
     assert not is_sentence_encoder("bert-base-uncased") and not is_sentence_encoder(tiny())
-    EmbeddingFit(sentences_from(TEXTS), config(tiny, train={"epochs": 1})).run().save(tmp_path / "e")
+    EmbeddingFit(sentences_from(TEXTS), config(tiny, train={"epochs": 1})).run().save(
+        tmp_path / "e"
+    )
     assert is_sentence_encoder(str(tmp_path / "e"))
 
 
@@ -596,10 +667,17 @@ def test_what_makes_an_encoder_worse_is_not_kept(tiny, rows, pooling):
     fit = EmbeddingFit(data, settings, validation=pairs, tell=said.append)
     before = fit.model.encode(TEXTS)
     plain = sts_scores(load_sentence_model(tiny(), pooling=pooling).encode, pairs)["spearman"]
-    fit.session.evaluate = lambda: {"spearman": -1.0, "alignment": 0.0, "uniformity": 0.0, "anisotropy": 0.0}
+    fit.session.evaluate = lambda: {
+        "spearman": -1.0,
+        "alignment": 0.0,
+        "uniformity": 0.0,
+        "anisotropy": 0.0,
+    }
     for _ in fit:
         pass
-    assert np.array_equal(fit.model.encode(TEXTS), before)  # without a dense layer that nothing has trained
+    assert np.array_equal(
+        fit.model.encode(TEXTS), before
+    )  # without a dense layer that nothing has trained
     assert fit.model.metrics["before"]["spearman"] == pytest.approx(plain)
     assert said and "kept as it was" in said[-1]
 
@@ -612,9 +690,15 @@ def test_other_validation_pairs_are_no_resumption(closeknit, tiny, tmp_path):
         (tmp_path / "pairs" / f"{part}.csv").write_text("text,text2,score\n" + rows)
     words = ("--encoder", tiny(), "--set", "encoder.max_length=16", "--epochs", "1", "--out", "out")
     folder = closeknit("embeddings", "texts.txt", *words, "--validation", "pairs").stdout
-    part = closeknit("embeddings", "texts.txt", *words, "--validation", "pairs/validation.csv", "--resume")
-    assert "finished already" in part.stderr and part.stdout == folder  # of a folder that part is taken
-    other = closeknit("embeddings", "texts.txt", *words, "--validation", "pairs/test.csv", "--resume", code=2)
+    part = closeknit(
+        "embeddings", "texts.txt", *words, "--validation", "pairs/validation.csv", "--resume"
+    )
+    assert (
+        "finished already" in part.stderr and part.stdout == folder
+    )  # of a folder that part is taken
+    other = closeknit(
+        "embeddings", "texts.txt", *words, "--validation", "pairs/test.csv", "--resume", code=2
+    )
     assert "--resume with other data" in other.stderr
 
 
@@ -623,7 +707,12 @@ def test_a_loaded_sentence_encoder_has_its_options_and_takes_single_texts(tiny, 
 
     from closeknit import SentenceEncoder
 
-    options = {"epochs": 1, "batch_size": 6, "max_length": 16, "method_options": {"temperature": 0.2}}
+    options = {
+        "epochs": 1,
+        "batch_size": 6,
+        "max_length": 16,
+        "method_options": {"temperature": 0.2},
+    }
     made = SentenceEncoder("simcse", tiny(), train_options={"warmup": 0.3}, **options).fit(TEXTS)
     made.save(tmp_path / "m")
     again = SentenceEncoder.load(tmp_path / "m")

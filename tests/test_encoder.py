@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from closeknit import encoder as encoders
+from closeknit import encoder_loading as encoders
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import from_python
-from closeknit.encoder import Encoder, load_encoder
+from closeknit.encoder import Encoder
+from closeknit.encoder_loading import load_encoder
+from closeknit.encoder_views import read_views
 from closeknit.errors import ConfigError, MissingExtra, ModelError
 from closeknit.evaluation import outputs
-from closeknit.heads import NearestCentroid, build_heads, read_views
+from closeknit.heads import NearestCentroid, build_heads
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 TEXTS = ["my card was stolen today please help", "refund", "where is my parcel it never came"]
@@ -34,7 +36,9 @@ def encode(encoder: Encoder, tokeniser, texts, rows=None):
 @pytest.mark.parametrize("pooling", ["first", "mean"])
 def test_every_architecture_encodes_without_minding_the_padding(tiny, kind, pooling):
     source = "textcnn" if kind == "textcnn" else tiny(kind)
-    encoder, tokeniser = load_encoder(source, pooling=pooling, max_length=32, vocabulary=from_python(TEXTS))
+    encoder, tokeniser = load_encoder(
+        source, pooling=pooling, max_length=32, vocabulary=from_python(TEXTS)
+    )
     together = encode(encoder, tokeniser, TEXTS)
     assert together.pooled.shape == (3, encoder.dim)
     assert together.hidden.shape[:2] == together.mask.shape
@@ -118,13 +122,17 @@ def test_every_token_carries_the_label_of_its_own_text(tiny, kind):
     made = encode(encoder, tokeniser, TEXTS)
     y = torch.tensor([5, 6, 7])
     views = read_views(
-        {}, made, y, build_heads(encoder, 3, ()), ["tokens", "content_tokens", "all_tokens", "pooled"]
+        {},
+        made,
+        y,
+        build_heads(encoder, 3, ()),
+        ["tokens", "content_tokens", "all_tokens", "pooled"],
     )
     lengths = tokens.lengths.tolist()
     assert views["tokens"].y.tolist() == [5] * lengths[0] + [6] * lengths[1] + [7] * lengths[2]
-    assert views["content_tokens"].y.tolist() == [5] * (lengths[0] - 2) + [6] * (lengths[1] - 2) + [7] * (
-        lengths[2] - 2
-    )
+    assert views["content_tokens"].y.tolist() == [5] * (lengths[0] - 2) + [6] * (lengths[1] - 2) + [
+        7
+    ] * (lengths[2] - 2)
     width = made.mask.shape[1]
     assert views["all_tokens"].y.tolist() == [5] * width + [6] * width + [7] * width
     assert torch.equal(views["tokens"].z[: lengths[0]], made.hidden[0][made.mask[0]])
@@ -140,7 +148,9 @@ def test_a_class_without_rows_is_nobodys_nearest():
 def test_projected_rows_come_from_a_head_of_their_own(tiny):
     encoder, tokeniser = load_encoder(tiny(), max_length=32)
     heads = build_heads(encoder, 3, ("projected",))
-    views = read_views({}, encode(encoder, tokeniser, TEXTS), torch.arange(3), heads, ["projected", "logits"])
+    views = read_views(
+        {}, encode(encoder, tokeniser, TEXTS), torch.arange(3), heads, ["projected", "logits"]
+    )
     assert views["projected"].z.shape == (3, 128)
     assert views["logits"].z.shape == (3, 3)
 
@@ -183,7 +193,9 @@ def test_without_the_package_the_hub_is_asked(monkeypatch):
         (lambda f: (f / "config.json").unlink(), "no config.json"),
         (lambda f: (f / "model.safetensors").unlink(), "no model.safetensors"),
         (
-            lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:900]),
+            lambda f: (f / "model.safetensors").write_bytes(
+                (f / "model.safetensors").read_bytes()[:900]
+            ),
             "damaged",
         ),
         (lambda f: (f / "config.json").write_text("{"), "damaged"),
@@ -202,7 +214,9 @@ def test_a_tokenizer_that_needs_another_library_is_told(tiny, tmp_path):
         pytest.skip("transformers asks for it where it cannot read a SentencePiece file")
     shutil.copytree(tiny("albert"), tmp_path / "encoder", ignore=shutil.ignore_patterns("*token*"))
     (tmp_path / "encoder" / "spiece.model").write_bytes(b"pieces")
-    with pytest.raises(ModelError, match=r"pip install sentencepiece, or save it as tokenizer\.json"):
+    with pytest.raises(
+        ModelError, match=r"pip install sentencepiece, or save it as tokenizer\.json"
+    ):
         load_encoder(str(tmp_path / "encoder"), max_length=32)
 
 
@@ -214,7 +228,9 @@ def test_weights_that_are_not_all_there_are_refused(tiny, tmp_path):
     weights = load_file(folder / "model.safetensors")
     weights.pop("encoder.layer.1.output.dense.weight")
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ModelError, match=r"1 tensors are missing, encoder\.layer\.1\.output\.dense\.weight"):
+    with pytest.raises(
+        ModelError, match=r"1 tensors are missing, encoder\.layer\.1\.output\.dense\.weight"
+    ):
         load_encoder(str(folder), max_length=32)
 
 
@@ -273,14 +289,26 @@ def test_an_encoder_of_one_type_takes_pairs_whatever_its_tokenizer_says(tiny, tm
     assert torch.allclose(encode(encoder, tokeniser, pairs).pooled, usual, atol=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "padding"), [("roberta", 1), ("roberta", 3), ("data2vec-text", 1)])
+@pytest.mark.parametrize(
+    ("kind", "padding"), [("roberta", 1), ("roberta", 3), ("data2vec-text", 1)]
+)
 def test_positions_that_begin_after_the_padding_token_are_counted(tiny, tmp_path, kind, padding):
     from transformers import AutoConfig, AutoModel
 
     shutil.copytree(tiny("roberta"), tmp_path / "odd")
-    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 48}
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 48,
+    }
     config = AutoConfig.for_model(
-        kind, vocab_size=60, max_position_embeddings=66, pad_token_id=padding, type_vocab_size=1, **sizes
+        kind,
+        vocab_size=60,
+        max_position_embeddings=66,
+        pad_token_id=padding,
+        type_vocab_size=1,
+        **sizes,
     )
     AutoModel.from_config(config).save_pretrained(tmp_path / "odd")
     most = 65 - padding
@@ -299,12 +327,20 @@ def test_models_that_are_no_encoders_are_refused(tiny, tmp_path):
     AutoModel.from_config(
         GPT2Config(vocab_size=60, n_embd=32, n_layer=1, n_head=2, n_positions=64)
     ).save_pretrained(folder)
-    with pytest.raises(ConfigError, match="its first one knows nothing of the text; use pooling mean"):
+    with pytest.raises(
+        ConfigError, match="first token knows nothing of the text; use pooling mean"
+    ):
         load_encoder(str(folder), max_length=32)
     assert load_encoder(str(folder), max_length=32, pooling="mean")[0].dim == 32
-    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     clip = CLIPConfig(
-        text_config={**small, "vocab_size": 60}, vision_config={**small, "image_size": 16, "patch_size": 8}
+        text_config={**small, "vocab_size": 60},
+        vision_config={**small, "image_size": 16, "patch_size": 8},
     )
     AutoModel.from_config(clip).save_pretrained(folder)
     with pytest.raises(ModelError, match="is a clip model; choose a BERT-like encoder"):
@@ -317,8 +353,11 @@ def test_code_that_comes_with_an_encoder_is_not_run(tiny, tmp_path):
     (folder / "own.py").write_text("raise RuntimeError('this code must not be run')")
     config = json.loads((folder / "config.json").read_text()) | {"model_type": "own"}
     for more, words in (
-        ({"auto_map": {"AutoConfig": "own.C", "AutoModel": "own.M"}}, "code of its own, which is not run"),
-        ({}, "of a kind that this version of transformers does not know"),
+        (
+            {"auto_map": {"AutoConfig": "own.C", "AutoModel": "own.M"}},
+            "code of its own, which is not run",
+        ),
+        ({}, "an architecture that this version of transformers does not know"),
     ):
         (folder / "config.json").write_text(json.dumps(config | more))
         with pytest.raises(ModelError, match=words):
@@ -330,7 +369,9 @@ def test_pickled_weights_are_not_loaded(tiny, tmp_path):
     shutil.copytree(tiny(), folder)
     (folder / "model.safetensors").unlink()
     torch.save({}, folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"no model\.safetensors; weights in other formats are not loaded"):
+    with pytest.raises(
+        ModelError, match=r"no model\.safetensors; weights in other formats are not loaded"
+    ):
         load_encoder(str(folder), max_length=32)
 
 

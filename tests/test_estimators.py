@@ -58,7 +58,12 @@ def test_the_default_is_the_recipe_and_it_spells_out_what_it_chose(tiny, small, 
     assert (run.train.epochs, run.train.batch_size) == (22, 16)
     made.save(tmp_path / "model")
     again = TextClassifier.load(tmp_path / "model")
-    assert (again.objective, again.epochs, again.batch_size, again.pooling) == ("auto", 22, 16, "mean")
+    assert (again.objective, again.epochs, again.batch_size, again.pooling) == (
+        "auto",
+        22,
+        16,
+        "mean",
+    )
     assert np.array_equal(again.fit(*small).predict_proba(small[0]), made.predict_proba(small[0]))
 
 
@@ -69,9 +74,9 @@ def test_it_is_a_scikit_learn_estimator(classifier, small):
     assert classifier.get_params() == params
     scores = cross_val_score(classifier, texts, labels, cv=2)
     assert scores.shape == (2,)
-    search = GridSearchCV(classifier, {"epochs": [1, 20], "objective": ["cross_entropy"]}, cv=2).fit(
-        texts, labels
-    )
+    search = GridSearchCV(
+        classifier, {"epochs": [1, 20], "objective": ["cross_entropy"]}, cv=2
+    ).fit(texts, labels)
     assert search.best_params_["epochs"] == 20
     features = clone(classifier).set_params(epochs=1)
     pipeline = make_pipeline(features, LogisticRegression(max_iter=200)).fit(texts, labels)
@@ -109,21 +114,31 @@ def test_a_validation_part_chooses_the_epoch(classifier, small):
     classifier.fit(*small, validation=(small[0][:9], small[1][:9]))
     history = classifier.model_.metrics["history"]
     assert len(history) < 50
-    assert classifier.model_.metrics["validation"]["weighted_f1"] == max(r["weighted_f1"] for r in history)
+    assert classifier.model_.metrics["validation"]["weighted_f1"] == max(
+        r["weighted_f1"] for r in history
+    )
 
 
 def test_textcnn_needs_no_pretrained_weights(small, tmp_path):
     classifier = TextClassifier(encoder="textcnn", epochs=30, batch_size=12).fit(*small)
     assert classifier.score(*small) > 0.9
     classifier.save(tmp_path / "model")
-    assert (TextClassifier.load(tmp_path / "model").predict(small[0]) == classifier.predict(small[0])).all()
+    assert (
+        TextClassifier.load(tmp_path / "model").predict(small[0]) == classifier.predict(small[0])
+    ).all()
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"objective": "tripple_entropy"}, "unknown objective tripple_entropy; did you mean triple_entropy"),
-        ({"objective_options": {"centers": 3}}, "unknown setting objective.centers for cross_entropy"),
+        (
+            {"objective": "tripple_entropy"},
+            "unknown objective tripple_entropy; did you mean triple_entropy",
+        ),
+        (
+            {"objective_options": {"centers": 3}},
+            "unknown setting objective.centers for cross_entropy",
+        ),
         (
             {"train_options": {"warm_up": 0.1}},
             "unknown setting train.warm_up; did you mean train.warmup",
@@ -131,7 +146,10 @@ def test_textcnn_needs_no_pretrained_weights(small, tmp_path):
         ({"epochs": "ten"}, 'train.epochs is "ten"; it must be a whole number'),
         ({"random_state": None}, "random_state is None"),
         ({"pooling": "cls"}, "encoder.pooling is cls"),
-        ({"objective_options": ["centers"]}, "objective_options is \\['centers'\\]; it must be a dictionary"),
+        (
+            {"objective_options": ["centers"]},
+            "objective_options is \\['centers'\\]; it must be a dictionary",
+        ),
         ({"train_options": "warmup"}, "train_options is 'warmup'; it must be a dictionary"),
     ],
 )
@@ -178,7 +196,9 @@ def test_settings_may_be_numpys_and_paths(tiny, small):
         ("joint", {"terms": ({"objective": "CrossEntropy", "class_weights": np.ones(3)},)}),
     ],
 )
-def test_settings_may_hold_arrays_and_tensors_and_are_saved(tiny, small, tmp_path, objective, options):
+def test_settings_may_hold_arrays_and_tensors_and_are_saved(
+    tiny, small, tmp_path, objective, options
+):
     made = TextClassifier(
         objective, tiny(), epochs=1, batch_size=12, max_length=16, objective_options=options
     )
@@ -196,7 +216,9 @@ def test_texts_may_be_arrays_series_and_iterators(classifier, small):
         (iter(texts), iter(labels)),
         (texts, np.array(labels, dtype=object)),
     ]:
-        assert np.array_equal(clone(classifier).fit(X, y).predict_proba(pandas.Series(texts)), expected)
+        assert np.array_equal(
+            clone(classifier).fit(X, y).predict_proba(pandas.Series(texts)), expected
+        )
 
 
 @pytest.mark.parametrize(
@@ -240,6 +262,8 @@ def test_an_odd_validation_part_is_refused(classifier, small, validation, words)
 
 
 def test_whole_numbers_in_an_object_array_stay_numbers(classifier, small, tmp_path):
-    labels = np.array([{"late": 3, "lost": 1, "refund": 2}[label] for label in small[1]], dtype=object)
+    labels = np.array(
+        [{"late": 3, "lost": 1, "refund": 2}[label] for label in small[1]], dtype=object
+    )
     classifier.set_params(epochs=1).fit(small[0], labels).save(tmp_path / "m")
     assert TextClassifier.load(tmp_path / "m").classes_.tolist() == [1, 2, 3]

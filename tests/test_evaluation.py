@@ -11,7 +11,7 @@ from torch import nn
 
 from closeknit import evaluation
 from closeknit.data import Examples
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.evaluation import by_length, encode_texts, outputs, softmax
 from conftest import TINY, WORDS
 
@@ -62,7 +62,9 @@ def threads(request: pytest.FixtureRequest):
 
 
 @pytest.mark.parametrize(("kind", "pooling"), POOLINGS)
-def test_every_text_gets_the_vector_it_gets_alone(tiny, threads: int, kind: str, pooling: str) -> None:
+def test_every_text_gets_the_vector_it_gets_alone(
+    tiny, threads: int, kind: str, pooling: str
+) -> None:
     encoder, tokeniser = loaded(tiny, kind, pooling)
     texts = some_texts(30)
     alone = one_by_one(encoder, tokeniser, texts)
@@ -84,7 +86,9 @@ def test_any_budget_gives_the_same(tiny, threads: int, budget: int) -> None:
     np.testing.assert_allclose(found, one_by_one(encoder, tokeniser, texts), atol=1e-5)
 
 
-def test_texts_are_tokenised_in_chunks_and_keep_their_order(tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_are_tokenised_in_chunks_and_keep_their_order(
+    tiny, monkeypatch: pytest.MonkeyPatch
+) -> None:
     encoder, tokeniser = loaded(tiny)
     texts = some_texts(17)
     alone = one_by_one(encoder, tokeniser, texts)
@@ -113,7 +117,7 @@ def test_results_held_back_are_all_fetched(tiny) -> None:
     for held in (1, 3, 50):
         found = np.full((11, encoder.dim), np.nan, dtype=np.float32)
         batches = list(by_length(tokens.lengths, 40))
-        for rows, scores, points in evaluation._in_turn(work, batches, held):
+        for rows, scores, points in evaluation._one_by_one(work, batches, held):
             found[rows] = points.numpy()
             assert scores.shape == (len(rows), 2)
         np.testing.assert_allclose(found, one_by_one(encoder, tokeniser, texts), atol=1e-5)
@@ -141,7 +145,9 @@ def test_normalized_vectors_have_length_one(tiny) -> None:
     plain = encode_texts(encoder, tokeniser, texts)
     unit = encode_texts(encoder, tokeniser, texts, normalize=True)
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1.0, atol=1e-6)
-    np.testing.assert_allclose(unit * np.linalg.norm(plain, axis=1, keepdims=True), plain, atol=1e-5)
+    np.testing.assert_allclose(
+        unit * np.linalg.norm(plain, axis=1, keepdims=True), plain, atol=1e-5
+    )
 
 
 def test_half_changes_nothing_on_a_cpu(tiny) -> None:
@@ -163,7 +169,9 @@ def test_half_is_near_on_a_gpu(tiny) -> None:
     np.testing.assert_allclose(found, alone, atol=0.1)
 
 
-def test_progress_counts_every_text_once(tiny, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_counts_every_text_once(
+    tiny, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(evaluation, "CHUNK", 8)
     encoder, tokeniser = loaded(tiny)
     told: list[int] = []

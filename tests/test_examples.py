@@ -34,7 +34,9 @@ def test_every_example_runs(path, tmp_path):
 
 
 def test_the_readmes_lines_fine_tune_and_score(tmp_path):
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S).group(1)
+    code = re.search(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S
+    ).group(1)
     assert len([line for line in code.splitlines() if line.strip()]) <= 12
     printed = run(code, tmp_path)
     accuracy = float(re.search(r"accuracy: ([\d.]+)", printed).group(1))

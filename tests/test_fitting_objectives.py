@@ -15,12 +15,16 @@ from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.errors import ConfigError
 from closeknit.models.memory import Lane, Stock
-from closeknit.objectives import OBJECTIVES, build_objective
+from closeknit.objectives import OBJECTIVES
 from conftest import losses_of as run
+from conftest import rebuilt_objective
 
 OPTIONS = {
     "joint": {
-        "terms": [{"objective": "CrossEntropy", "weight": 0.7}, {"objective": "SupCon", "weight": 0.3}]
+        "terms": [
+            {"objective": "CrossEntropy", "weight": 0.7},
+            {"objective": "SupCon", "weight": 0.3},
+        ]
     },
     "clld": {"update_every": 1, "update_start": 0.1},
 }
@@ -34,7 +38,10 @@ CASES = [
     ("triple_entropy", {"ce_weight": 0.5, "ce_weight_end": 1.0, "weight_schedule": "cosine"}),
     ("cross_entropy", {"class_weights": "balanced"}),
 ]
-IDS = ["-".join([name, *map(str, options.values())]) if name != "joint" else name for name, options in CASES]
+IDS = [
+    "-".join([name, *map(str, options.values())]) if name != "joint" else name
+    for name, options in CASES
+]
 
 
 def config(tiny, objective, options, kind="bert", **train) -> RunConfig:
@@ -50,16 +57,6 @@ def config(tiny, objective, options, kind="bert", **train) -> RunConfig:
 
 def rows_of(tokens) -> list[np.ndarray]:
     return np.split(tokens.ids, tokens.offsets[1:-1])
-
-
-def rebuilt_objective(model: Model) -> nn.Module:
-    """The objective of a saved model with everything that it has learnt, such as its proxies."""
-    options = dict(model.config.objective.options)
-    options.pop("class_weights", None)
-    dim, classes = model.encoder.dim, len(model.labels)
-    objective = build_objective(model.config.objective.name, dim, classes, options, labels=model.labels)
-    objective.load_state_dict(model.objective)
-    return objective
 
 
 def same_state(first: nn.Module, second: nn.Module) -> bool:
@@ -105,7 +102,9 @@ def test_class_names_are_learnt_as_texts_of_their_class(tiny, small):
     assert len(fit.y) == len(texts) + 2 * len(classes)  # none for a class without rows
     assert fit.y[-6:].tolist() == [0, 1, 2, 0, 1, 2] and fit.per_epoch == -(-len(fit.y) // 12)
     said = fit.model.tokens(Examples([name.lower() for name in classes]))
-    assert [row.tolist() for row in rows_of(fit.tokens)[-3:]] == [row.tolist() for row in rows_of(said)]
+    assert [row.tolist() for row in rows_of(fit.tokens)[-3:]] == [
+        row.tolist() for row in rows_of(said)
+    ]
 
 
 def test_class_names_are_not_learnt_where_they_say_nothing_or_do_not_fit(tiny, small):
@@ -113,12 +112,12 @@ def test_class_names_are_not_learnt_where_they_say_nothing_or_do_not_fit(tiny, s
     numbers = {label: str(i) for i, label in enumerate(sorted(set(labels)))}
     options = config(tiny, "auto", {}, validation=0.0)
     assert options.train.class_names == 3
-    assert len(ClassifierFit(from_python(texts, [numbers[label] for label in labels]), options).y) == len(
-        texts
-    )
-    assert len(ClassifierFit(from_python(list(zip(texts, texts, strict=True)), labels), options).y) == len(
-        texts
-    )
+    assert len(
+        ClassifierFit(from_python(texts, [numbers[label] for label in labels]), options).y
+    ) == len(texts)
+    assert len(
+        ClassifierFit(from_python(list(zip(texts, texts, strict=True)), labels), options).y
+    ) == len(texts)
 
 
 def test_the_validation_part_has_no_class_names(tiny, small):
@@ -136,7 +135,10 @@ def test_a_lane_learns_what_a_run_alone_does(tiny, small):
     expected = run(alone)
     for _ in range(2):  # the second in the memory of the first
         lane.rows = rows
-        assert run(ClassifierFit(examples.select(rows), options, stock=lane.stock, lane=lane)) == expected
+        assert (
+            run(ClassifierFit(examples.select(rows), options, stock=lane.stock, lane=lane))
+            == expected
+        )
 
 
 def test_texts_stay_where_captured_updates_read_them(tiny, small):
@@ -187,17 +189,33 @@ def test_clld_says_when_its_distances_will_not_be_learnt(tiny, small, capsys):
 
 
 def test_clld_waits_ten_evaluations_by_itself(tiny, small):
-    assert ClassifierFit(from_python(*small), config(tiny, "clld", {}, patience=None)).session.patience == 10
-    assert ClassifierFit(from_python(*small), config(tiny, "supcon", {}, patience=None)).session.patience == 0
+    assert (
+        ClassifierFit(from_python(*small), config(tiny, "clld", {}, patience=None)).session.patience
+        == 10
+    )
+    assert (
+        ClassifierFit(
+            from_python(*small), config(tiny, "supcon", {}, patience=None)
+        ).session.patience
+        == 0
+    )
 
 
 def test_evaluations_can_come_more_often_than_epochs(tiny, small):
-    fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=2))
+    fit = ClassifierFit(
+        from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=2)
+    )
     run(fit)
     assert len(fit.session.history) == fit.steps // 2
-    fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=5))
+    fit = ClassifierFit(
+        from_python(*small), config(tiny, "cross_entropy", {}, epochs=4, evaluate_every=5)
+    )
     losses = run(fit)
-    assert fit.steps % 5 and [record["epoch"] for record in fit.session.history] == [5 / 3, 10 / 3, 4.0]
+    assert fit.steps % 5 and [record["epoch"] for record in fit.session.history] == [
+        5 / 3,
+        10 / 3,
+        4.0,
+    ]
     assert fit.session.history[-1]["loss"] == pytest.approx(np.mean(losses[10:]))
     assert all("weighted_f1" in record for record in fit.session.history)
     with pytest.raises(ConfigError, match="need a validation part"):
@@ -226,7 +244,8 @@ def test_both_encoders_of_lcl_learn_at_the_encoders_rate(tiny, small):
         "classify_heads.weighting.classifier",
     ):
         assert any(
-            key.startswith(part) and not torch.equal(value, before[key]) for key, value in after.items()
+            key.startswith(part) and not torch.equal(value, before[key])
+            for key, value in after.items()
         ), part
 
 

@@ -9,7 +9,8 @@ import pytest
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed: it comes with torch for GPUs"
+    importlib.util.find_spec("triton") is None,
+    reason="Triton is not installed: it comes with torch for GPUs",
 )
 def test_the_kernels_of_a_gpu_give_the_numbers_of_plain_torch():
     script = Path(__file__).with_name("interpreted.py")

@@ -92,7 +92,9 @@ def oracle_retrieval(queries, documents, relevant, depths):
 def oracle_knn(train_z, train_y, test_z, test_y, k):
     right = 0
     for row, answer in zip(test_z, test_y, strict=True):
-        order = sorted(range(len(train_z)), key=lambda i: (-round(cosine(row, train_z[i]), 12), i))[:k]
+        order = sorted(range(len(train_z)), key=lambda i: (-round(cosine(row, train_z[i]), 12), i))[
+            :k
+        ]
         votes = [train_y[i] for i in order]
         most = max(votes.count(label) for label in votes)
         right += next(label for label in votes if votes.count(label) == most) == answer
@@ -132,7 +134,9 @@ def test_correlations_match_their_definitions_with_ties():
     a = [generator.choice([0, 1, 2, 2.5, 7]) for _ in range(40)]
     b = [x + generator.choice([-1, 0, 3]) for x in a]
     assert pearson(a, b) == pytest.approx(oracle_pearson(a, b), **EXACT)
-    assert spearman(a, b) == pytest.approx(oracle_pearson(oracle_ranks(a), oracle_ranks(b)), **EXACT)
+    assert spearman(a, b) == pytest.approx(
+        oracle_pearson(oracle_ranks(a), oracle_ranks(b)), **EXACT
+    )
 
 
 @pytest.mark.parametrize("block", [1, 3, 1024])
@@ -144,7 +148,9 @@ def test_retrieval_matches_ordered_lists(block, monkeypatch):
     queries = rows(8, 3, 7)
     relevant = [generator.sample(range(11), generator.randint(1, 4)) for _ in range(7)] + [[1, 7]]
     expected = oracle_retrieval(queries.tolist(), documents.tolist(), relevant, (1, 2, 5, 20))
-    assert retrieval_scores(queries, documents, relevant, k=(1, 2, 5, 20)) == pytest.approx(expected, **EXACT)
+    assert retrieval_scores(queries, documents, relevant, k=(1, 2, 5, 20)) == pytest.approx(
+        expected, **EXACT
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 7, 50])
@@ -212,7 +218,12 @@ def test_retrieval_by_hand():
     documents = [[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]
     scores = retrieval_scores([[1.0, 0.0], [0.0, 1.0]], documents, [[1], [2, 0]], k=(1, 2, 3))
     assert scores == pytest.approx(
-        {"mrr": (1 / 2 + 1) / 2, "recall@1": (0 + 1 / 2) / 2, "recall@2": (1 + 1 / 2) / 2, "recall@3": 1}
+        {
+            "mrr": (1 / 2 + 1) / 2,
+            "recall@1": (0 + 1 / 2) / 2,
+            "recall@2": (1 + 1 / 2) / 2,
+            "recall@3": 1,
+        }
     )
 
 
@@ -223,7 +234,10 @@ def test_an_encoder_that_maps_all_to_one_point_finds_nothing():
 
 
 def test_a_tied_vote_goes_to_the_class_of_the_nearest():
-    train, y = [[1.0, 0.1], [1.0, 0.3], [1.0, 0.5], [1.0, 0.7], [-1.0, 0.0]], ["b", "a", "a", "b", "c"]
+    train, y = (
+        [[1.0, 0.1], [1.0, 0.3], [1.0, 0.5], [1.0, 0.7], [-1.0, 0.0]],
+        ["b", "a", "a", "b", "c"],
+    )
     assert knn_accuracy(train, y, [[1.0, 0.0]], ["b"], k=4) == 1
     assert knn_accuracy(train, y, [[1.0, 0.0]], ["a"], k=3) == 1
 
@@ -239,7 +253,9 @@ def test_the_probe_sees_a_dimension_whatever_its_scale():
 
 
 vectors = arrays(
-    np.float64, st.tuples(st.integers(2, 12), st.integers(2, 5)), elements=st.floats(-10, 10, width=32)
+    np.float64,
+    st.tuples(st.integers(2, 12), st.integers(2, 5)),
+    elements=st.floats(-10, 10, width=32),
 ).filter(lambda z: bool((np.linalg.norm(z, axis=1) > 1e-3).all()))
 
 
@@ -263,7 +279,10 @@ def test_turning_scaling_and_reordering_change_nothing(z, seed):
         assert alignment(first, second) == pytest.approx(alignment(z, partner), **EXACT)
 
 
-@given(st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=30), st.randoms())
+@given(
+    st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=2, max_size=30),
+    st.randoms(),
+)
 def test_correlations_are_bounded_symmetric_and_blind_to_units(pairs, generator):
     a, b = ([float(pair[side]) for pair in pairs] for side in (0, 1))
     shuffled = generator.sample(pairs, len(pairs))
@@ -273,7 +292,9 @@ def test_correlations_are_bounded_symmetric_and_blind_to_units(pairs, generator)
         assert measure(b, a) == pytest.approx(value, **EXACT)
         assert measure([3 * x + 7 for x in a], b) == pytest.approx(value, **EXACT)
         assert measure([-x for x in a], b) == pytest.approx(-value, **EXACT)
-        assert measure([p[0] for p in shuffled], [p[1] for p in shuffled]) == pytest.approx(value, **EXACT)
+        assert measure([p[0] for p in shuffled], [p[1] for p in shuffled]) == pytest.approx(
+            value, **EXACT
+        )
     assert spearman([x**3 for x in a], b) == pytest.approx(spearman(a, b), **EXACT)
 
 

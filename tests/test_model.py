@@ -14,6 +14,7 @@ from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import DataError, ModelError
+from conftest import rebuilt_objective
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 
@@ -51,7 +52,7 @@ def test_a_saved_model_says_the_same(tiny, small, tmp_path, kind, pooling):
     for a, b in zip(model.outputs(examples), again.outputs(examples), strict=True):
         assert np.array_equal(a, b)
     assert again.labels == model.labels == ["late", "lost", "refund"]
-    proxies = again.rebuilt_objective().objectives["soft_triple"].proxies
+    proxies = rebuilt_objective(again).objectives["soft_triple"].proxies
     assert torch.equal(proxies, model.objective["objectives.soft_triple.proxies"])
 
 
@@ -102,7 +103,9 @@ def test_what_the_encoder_was_before_does_not_change_the_classifier(
     assert getattr(theirs.config, setting) == after
     batch = model.tokeniser(from_python(small[0])).pad(range(4))
     with torch.no_grad():
-        logits = theirs(**{key: value for key, value in batch.items() if key != "special"}).logits.numpy()
+        logits = theirs(
+            **{key: value for key, value in batch.items() if key != "special"}
+        ).logits.numpy()
     assert np.allclose(logits, model.outputs(from_python(small[0]))[0][:4], atol=1e-5)
 
 
@@ -111,7 +114,9 @@ def test_what_the_encoder_was_before_does_not_change_the_classifier(
     [("bert", "first"), ("bert", "mean"), ("bert", "own"), ("roberta", "mean"), ("xlnet", "first")],
 )
 @pytest.mark.filterwarnings("ignore")  # theirs
-def test_sentence_transformers_loads_the_encoder_with_the_same_vectors(tiny, small, tmp_path, kind, pooling):
+def test_sentence_transformers_loads_the_encoder_with_the_same_vectors(
+    tiny, small, tmp_path, kind, pooling
+):
     library = pytest.importorskip("sentence_transformers")
     model = fitted(tiny, small, kind, pooling)
     model.save(tmp_path / "model")
@@ -128,7 +133,9 @@ def test_the_folder_tells_the_whole_story(saved):
     assert "[train]" in (saved / "run.toml").read_text()
     assert "history" in json.loads((saved / "metrics.json").read_text())
     assert "TextClassifier.load" in (saved / "README.md").read_text()
-    assert not [p for p in saved.rglob("*") if p.suffix in (".bin", ".pt", ".pkl", ".pickle", ".pth")]
+    assert not [
+        p for p in saved.rglob("*") if p.suffix in (".bin", ".pt", ".pkl", ".pickle", ".pth")
+    ]
 
 
 def test_the_run_file_of_a_model_makes_the_same_run(saved):
@@ -285,7 +292,9 @@ def test_saving_leaves_other_peoples_folders_alone(tiny, small, tmp_path):
     assert (tmp_path / "README.md").read_text() == "mine"
     with pytest.raises(ModelError, match="no GPU"):
         model.save(tmp_path / "model")
-        Model.load(tmp_path / "model", device="cuda" if not torch.cuda.is_available() else "cuda:99")
+        Model.load(
+            tmp_path / "model", device="cuda" if not torch.cuda.is_available() else "cuda:99"
+        )
 
 
 def test_unknown_labels_and_the_wrong_kind_of_text_are_refused(saved, small):
@@ -308,6 +317,8 @@ def test_evaluation_gives_scikit_learns_numbers(saved, small):
     assert scores["weighted_f1"] == pytest.approx(
         f1_score(labels, predicted, average="weighted", zero_division=0)
     )
-    assert scores["macro_f1"] == pytest.approx(f1_score(labels, predicted, average="macro", zero_division=0))
+    assert scores["macro_f1"] == pytest.approx(
+        f1_score(labels, predicted, average="macro", zero_division=0)
+    )
     assert scores["n"] == 36
     assert sum(own["n"] for own in scores["per_class"].values()) == 36

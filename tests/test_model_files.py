@@ -76,7 +76,9 @@ def everything_in(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("name", ESCAPES)
-def test_an_entry_that_leads_elsewhere_removes_nothing_when_a_model_is_saved_again(trained, place, name):
+def test_an_entry_that_leads_elsewhere_removes_nothing_when_a_model_is_saved_again(
+    trained, place, name
+):
     add_to_list(place / "model", name)
     before = everything_in(place)
     trained.save(place / "model")
@@ -210,7 +212,9 @@ def test_old_files_of_another_kind_of_model_go(tiny, small, trained, tmp_path):
 
 def test_a_result_whose_key_is_a_path_is_skipped(tmp_path):
     """The details of a run are read from a file that is named by the key."""
-    good = Result("data", 8, "supcon", {}, "tiny", 2, 0, 5, "fixed", 0.5, 0.5, 0.5, 1.0, 4, {}, "0f3a")
+    good = Result(
+        "data", 8, "supcon", {}, "tiny", 2, 0, 5, "fixed", 0.5, 0.5, 0.5, 1.0, 4, {}, "0f3a"
+    )
     path = tmp_path / "results.jsonl"
     for key in ("0f3a", "../../secret", "/secret", "", "a/b"):
         append_line(path, asdict(dataclasses.replace(good, key=key)))

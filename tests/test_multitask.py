@@ -65,7 +65,9 @@ def settings(encoder: str, /, **tables) -> MultiTaskConfig:
         "encoder": {"name": encoder, "max_length": 24},
         "train": {"epochs": 2, "batch_size": 8, "lr": 1e-3, "validation": 0.0},
     }
-    return MultiTaskConfig.from_dict({**base, **{k: {**base.get(k, {}), **v} for k, v in tables.items()}})
+    return MultiTaskConfig.from_dict(
+        {**base, **{k: {**base.get(k, {}), **v} for k, v in tables.items()}}
+    )
 
 
 def drained(fit):
@@ -81,7 +83,9 @@ def state_of(fit):
 # ---------------------------------------------------------------- training
 
 
-@pytest.mark.parametrize("schedule", ["together", "sequential", "round_robin", "random", "annealed"])
+@pytest.mark.parametrize(
+    "schedule", ["together", "sequential", "round_robin", "random", "annealed"]
+)
 def test_every_schedule_trains_all_tasks(tiny, parts, schedule):
     fit = drained(MultiTaskFit(parts, settings(tiny(), schedule={"name": schedule})))
     assert fit.training.number == fit.steps == fit.training.steps
@@ -156,8 +160,12 @@ def test_a_run_with_pretraining_is_taken_up_in_either_stage(tiny, parts, small, 
         assert torch.equal(value, state_of(second)[key]), key
 
 
-def test_after_pretraining_the_tasks_are_learnt_with_dropout_from_the_first_update(tiny, parts, small):
-    config = settings(tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1})
+def test_after_pretraining_the_tasks_are_learnt_with_dropout_from_the_first_update(
+    tiny, parts, small
+):
+    config = settings(
+        tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1}
+    )
     fit = MultiTaskFit(parts, config, sentences=sentences_from(sorted(set(small[0]))))
     for step in fit:
         if step.number < fit.steps:  # after the last one the tasks have been scored
@@ -165,9 +173,13 @@ def test_after_pretraining_the_tasks_are_learnt_with_dropout_from_the_first_upda
 
 
 def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
-    config = settings(tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1})
+    config = settings(
+        tiny(), pretrain={"data": "texts", "epochs": 1, "batch_size": 4}, train={"epochs": 1}
+    )
     told: list[str] = []
-    fit = MultiTaskFit(parts, config, sentences=sentences_from(sorted(set(small[0]))), tell=told.append)
+    fit = MultiTaskFit(
+        parts, config, sentences=sentences_from(sorted(set(small[0]))), tell=told.append
+    )
     assert fit.pretraining is not None
     next(iter(fit))
     assert told[-1].startswith("first simcse on 18 rows")
@@ -195,7 +207,9 @@ def test_a_frozen_encoder_stays_as_it_is_while_heads_and_shared_layer_learn(tiny
     trunk = [key for key in before if key.startswith("encoder.trunk.")]
     assert trunk and all(torch.equal(before[key], after[key]) for key in trunk)
     assert not torch.equal(before["encoder.top.linear.weight"], after["encoder.top.linear.weight"])
-    frozen = MultiTaskFit(parts, settings(tiny(), encoder={"frozen": True}, shared={"layer": False}))
+    frozen = MultiTaskFit(
+        parts, settings(tiny(), encoder={"frozen": True}, shared={"layer": False})
+    )
     drained(frozen)  # nothing is shared, so that no gradients are compared
     assert not any(key.startswith("gradients") for key in frozen.session.history[0])
 
@@ -206,7 +220,9 @@ def test_the_shared_layer_learns_at_the_rate_of_heads(tiny, parts):
     group = next(group for group in fit.training.groups if any(p is layer for p in group["params"]))
     assert group["lr"] == 5e-3
     trunk = next(fit.model.encoder.trunk.parameters())
-    assert next(g for g in fit.training.groups if any(p is trunk for p in g["params"]))["lr"] == 1e-4
+    assert (
+        next(g for g in fit.training.groups if any(p is trunk for p in g["params"]))["lr"] == 1e-4
+    )
 
 
 def test_weights_of_tasks_scale_their_losses(tiny, parts):
@@ -222,7 +238,12 @@ def test_weights_of_tasks_scale_their_losses(tiny, parts):
 
 def test_a_task_may_have_any_objective_that_trains_a_head(tiny, parts):
     tasks = {
-        "topic": {"kind": "classify", "data": "x", "objective": "triple_entropy", "options": {"centers": 3}},
+        "topic": {
+            "kind": "classify",
+            "data": "x",
+            "objective": "triple_entropy",
+            "options": {"centers": 3},
+        },
         "alike": {"kind": "pair_score", "data": "x"},
     }
     config = settings(tiny(), tasks=tasks)
@@ -241,7 +262,9 @@ def test_an_objective_that_compares_rows_meets_two_of_a_class_in_every_batch(tin
 
     def met(objective):
         task = {"kind": "classify", "data": "x", "objective": objective}
-        fit = MultiTaskFit(data, dataclasses.replace(settings(tiny()), tasks={"topic": TaskConfig(**task)}))
+        fit = MultiTaskFit(
+            data, dataclasses.replace(settings(tiny()), tasks={"topic": TaskConfig(**task)})
+        )
         (own,) = fit.training.tasks
         return [Counter(own.batch(number, 0, 1).labels.tolist()) for number in range(own.per_epoch)]
 
@@ -256,7 +279,9 @@ def test_other_encoders(tiny, parts, encoder, tmp_path):
     model.save(tmp_path / "model")
     again = MultiTaskModel.load(tmp_path / "model")
     for task, own in parts.items():
-        assert np.allclose(model.predict(task, own.train), again.predict(task, own.train), atol=1e-5)
+        assert np.allclose(
+            model.predict(task, own.train), again.predict(task, own.train), atol=1e-5
+        )
     texts = parts["topic"].train.texts
     vectors = load_sentence_model(tmp_path / "model").encode(texts)
     assert np.allclose(vectors, MultiTask.load(tmp_path / "model").encode(texts), atol=1e-5)
@@ -326,7 +351,9 @@ def test_a_saved_model_answers_the_same(saved, parts):
     again = MultiTaskModel.load(folder)
     assert again.config == model.config
     for name, own in parts.items():
-        assert np.allclose(model.predict(name, own.train), again.predict(name, own.train), atol=1e-6)
+        assert np.allclose(
+            model.predict(name, own.train), again.predict(name, own.train), atol=1e-6
+        )
     card = (folder / "README.md").read_text()
     assert "| topic | classify | late, lost, refund |" in card and 'model.predict("topic"' in card
     with (folder / "mistakes" / "same.csv").open(newline="") as file:
@@ -375,19 +402,27 @@ def write_csv(path: Path, header, lines) -> str:
 @pytest.fixture
 def files(rows, tmp_path):
     topic = write_csv(tmp_path / "topic.csv", ["text", "label"], zip(*rows["topic"], strict=True))
-    judged, scored = ([(*pair, y) for pair, y in zip(*rows[name], strict=True)] for name in ("same", "alike"))
+    judged, scored = (
+        [(*pair, y) for pair, y in zip(*rows[name], strict=True)] for name in ("same", "alike")
+    )
     same = write_csv(tmp_path / "same.csv", ["text1", "text2", "label"], judged)
     alike = write_csv(tmp_path / "alike.csv", ["text", "text2", "score"], scored)
     return {"topic": topic, "same": same, "alike": alike}
 
 
 def with_data(files, **more) -> MultiTaskConfig:
-    tasks = {name: {"kind": KINDS[name], "data": files[name], **more.get(name, {})} for name in files}
-    return MultiTaskConfig.from_dict({"tasks": tasks, "train": {"validation": more.get("validation", 0.2)}})
+    tasks = {
+        name: {"kind": KINDS[name], "data": files[name], **more.get(name, {})} for name in files
+    }
+    return MultiTaskConfig.from_dict(
+        {"tasks": tasks, "train": {"validation": more.get("validation", 0.2)}}
+    )
 
 
 def test_data_are_read_by_kind_and_held_out_where_there_is_no_validation_part(files, rows):
-    data = load_tasks(with_data(files, same={"leaks": "keep"}, alike={"leaks": "keep"}))  # of the same pairs
+    data = load_tasks(
+        with_data(files, same={"leaks": "keep"}, alike={"leaks": "keep"})
+    )  # of the same pairs
     for name, own in data.items():
         assert len(own.train) + len(own.validation) == len(rows[name][0])
         assert len(own.validation) == pytest.approx(0.2 * len(rows[name][0]), abs=1)
@@ -437,24 +472,35 @@ def test_what_a_task_is_scored_on_no_other_task_learns_from(files, rows):
     told: list[str] = []
     data = load_tasks(with_data(files), tell=told.append)
     same, alike = (
-        {*zip(own.train.texts, own.train.pairs, strict=True)} for own in (data["same"], data["alike"])
+        {*zip(own.train.texts, own.train.pairs, strict=True)}
+        for own in (data["same"], data["alike"])
     )
     for trained, other in ((same, "alike"), (alike, "same")):
         held = data[other].validation
         assert trained and not trained & {*zip(held.texts, held.pairs, strict=True)}
     assert len(data["topic"].train) + len(data["topic"].validation) == len(rows["topic"][0])
-    assert ["part of another task and are left out (tasks." in line for line in told] == [True, True]
+    assert ["part of another task and are left out (tasks." in line for line in told] == [
+        True,
+        True,
+    ]
     kept = load_tasks(with_data(files, same={"leaks": "keep"}))
     assert len(kept["same"].train) + len(kept["same"].validation) == len(rows["same"][0])
     fewer = load_tasks(with_data(files, alike={"rows": 20}))  # drawn from what is left
     assert len(fewer["alike"].train) == 20
     texts = write_csv(
-        Path(files["topic"]).parent / "held.csv", ["text", "label"], zip(*rows["topic"], strict=True)
+        Path(files["topic"]).parent / "held.csv",
+        ["text", "label"],
+        zip(*rows["topic"], strict=True),
     )
-    split = {"kind": "classify", "data": {"train": [files["topic"]], "validation": texts}, "leaks": "keep"}
+    split = {
+        "kind": "classify",
+        "data": {"train": [files["topic"]], "validation": texts},
+        "leaks": "keep",
+    }
     tasks = {"a": {"data": files["topic"]}, "b": split}
     with pytest.raises(
-        DataError, match=r"^task a: every training row is also in .* of another task .*a\.leaks=keep"
+        DataError,
+        match=r"^task a: every training row is also in .* of another task .*a\.leaks=keep",
     ):
         load_tasks(MultiTaskConfig.from_dict({"tasks": tasks}))
 
@@ -487,14 +533,20 @@ def test_tables_of_pandas_are_asked_about_as_they_are_learnt_from(tiny, rows):
     pairs, scores = rows["alike"]
     table = pandas.DataFrame(pairs, columns=["text", "text2"])
     model = MultiTask(encoder=tiny(), epochs=1, batch_size=8, max_length=24)
-    model.fit({"alike": (table, pandas.Series(scores)), "topic": tuple(map(pandas.Series, rows["topic"]))})
+    model.fit(
+        {"alike": (table, pandas.Series(scores)), "topic": tuple(map(pandas.Series, rows["topic"]))}
+    )
     assert np.array_equal(model.predict("alike", table[:3]), model.predict("alike", pairs[:3]))
     assert len(model.predict("topic", table["text"][:3])) == 3
 
 
 def test_several_files_make_one_part_and_may_lie_in_the_data_folder(tmp_path, monkeypatch):
     for name in "ab":
-        write_csv(tmp_path / f"{name}.csv", ["text", "label"], [(f"{name} one", "x"), (f"{name} two", "y")])
+        write_csv(
+            tmp_path / f"{name}.csv",
+            ["text", "label"],
+            [(f"{name} one", "x"), (f"{name} two", "y")],
+        )
     monkeypatch.setenv("CLOSEKNIT_DATA", str(tmp_path))
     task = {"kind": "classify", "data": {"train": ["a.csv", "b.csv"]}}
     config = MultiTaskConfig.from_dict({"tasks": {"t": task}, "train": {"validation": 0.0}})
@@ -526,7 +578,9 @@ def test_missing_scores_are_named_or_dropped(tmp_path):
         ],
     )
     with pytest.raises(DataError, match=r"task sts: .*rows 2, 3.*tasks\.sts\.empty=drop"):
-        load_tasks(MultiTaskConfig.from_dict({"tasks": {"sts": {"kind": "pair_score", "data": file}}}))
+        load_tasks(
+            MultiTaskConfig.from_dict({"tasks": {"sts": {"kind": "pair_score", "data": file}}})
+        )
     config = MultiTaskConfig.from_dict(
         {
             "tasks": {"sts": {"kind": "pair_score", "data": file, "empty": "drop"}},
@@ -554,7 +608,8 @@ def test_missing_scores_are_named_or_dropped(tmp_path):
 )  # fmt: skip
 def test_data_that_do_not_fit_are_refused_with_the_task_named(files, name, changes, words):
     changed = {
-        key: files.get(value, value) if isinstance(value, str) else value for key, value in changes.items()
+        key: files.get(value, value) if isinstance(value, str) else value
+        for key, value in changes.items()
     }
     with pytest.raises((DataError, ConfigError), match=words):
         load_tasks(with_data(files, **{name: changed}))
@@ -563,8 +618,14 @@ def test_data_that_do_not_fit_are_refused_with_the_task_named(files, name, chang
 def test_one_class_or_one_score_is_refused(tmp_path):
     file = write_csv(tmp_path / "one.csv", ["text", "label"], [(text, "x") for text in "abcd"])
     with pytest.raises(DataError, match="one class only"):
-        load_tasks(MultiTaskConfig.from_dict({"tasks": {"t": {"data": file}}, "train": {"validation": 0.0}}))
-    file = write_csv(tmp_path / "flat.csv", ["text", "text2", "score"], [(text, "b", 2) for text in "cdef"])
+        load_tasks(
+            MultiTaskConfig.from_dict(
+                {"tasks": {"t": {"data": file}}, "train": {"validation": 0.0}}
+            )
+        )
+    file = write_csv(
+        tmp_path / "flat.csv", ["text", "text2", "score"], [(text, "b", 2) for text in "cdef"]
+    )
     with pytest.raises(DataError, match="all scores are 2"):
         load_tasks(MultiTaskConfig.from_dict(
             {"tasks": {"t": {"data": file, "kind": "pair_score"}}, "train": {"validation": 0.0}}))  # fmt: skip
@@ -573,7 +634,9 @@ def test_one_class_or_one_score_is_refused(tmp_path):
 def test_a_share_that_leaves_nothing_to_learn_from_is_refused(tiny, rows):
     pairs, scores = (column[:5] for column in rows["alike"])
     model = MultiTask(encoder=tiny(), train_options={"validation": 0.9})
-    with pytest.raises(DataError, match=r"task alike: train.validation is 0.9: 4 of 5 rows are held out"):
+    with pytest.raises(
+        DataError, match=r"task alike: train.validation is 0.9: 4 of 5 rows are held out"
+    ):
         model.fit({"alike": (pairs, scores)})
 
 
@@ -591,7 +654,10 @@ def test_judged_pairs_become_pairs_or_triplets(tmp_path):
     with pytest.raises(DataError, match="no label entailmnet; did you mean entailment"):
         sentences_from_labelled_pairs(file, "entailmnet")
     config = MultiTaskConfig.from_dict(
-        {"tasks": {"t": {"data": file}}, "pretrain": {"data": file, "positives": "entailment", "rows": 2}}
+        {
+            "tasks": {"t": {"data": file}},
+            "pretrain": {"data": file, "positives": "entailment", "rows": 2},
+        }
     )
     assert len(pretraining_sentences(config, {})) == 2
 
@@ -618,7 +684,9 @@ def test_the_recipes_are_the_experiments_of_the_paper(number):
         "sts": "dense_paired" if number >= 11 else pairs,
         "qqp": "dense_paired" if number >= 9 else pairs,
     }
-    kinds = ["sequential"] * 2 + ["round_robin"] * 4 + ["random"] * 5 + ["together"] + ["random"] * 3
+    kinds = (
+        ["sequential"] * 2 + ["round_robin"] * 4 + ["random"] * 5 + ["together"] + ["random"] * 3
+    )
     assert config.schedule.name == kinds[number - 1]
     assert (config.schedule.surgery == "pcgrad") == (number == 12)
     assert bool(config.pretrain.data) == (number == 15)
@@ -631,7 +699,11 @@ def test_a_configuration_survives_a_file(tiny, tmp_path):
 
     config = settings(
         tiny(),
-        schedule={"name": "round_robin", "order": ["topic", "same", "topic", "alike"], "turn": "pass"},
+        schedule={
+            "name": "round_robin",
+            "order": ["topic", "same", "topic", "alike"],
+            "turn": "pass",
+        },
         pretrain={"data": "x", "method": "mirror"},
     )
     (tmp_path / "run.toml").write_text(to_toml(config.to_dict()))
@@ -696,7 +768,11 @@ def test_mistyped_settings_are_refused(changes, words):
 @pytest.mark.parametrize(
     ("text", "change", "words"),
     [
-        ('schedule = "random"', "schedule.weights.mood=2", r"schedule is not a table; write \[schedule\]"),
+        (
+            'schedule = "random"',
+            "schedule.weights.mood=2",
+            r"schedule is not a table; write \[schedule\]",
+        ),
         ("[schedule]\nweights = 5", "schedule.weights.mood=2", "schedule.weights is not a table"),
         ('[tasks]\nmood = "mood.csv"', "tasks.mood.kind=classify", r"tasks\.mood is not a table"),
     ],
@@ -709,7 +785,8 @@ def test_changes_of_what_is_no_table_are_refused(tmp_path, text, change, words):
 
 
 @pytest.mark.parametrize(
-    "name", ["two words", "größe", "average", "loss", "parts", "keys", "training", "a.b", "", 1, None]
+    "name",
+    ["two words", "größe", "average", "loss", "parts", "keys", "training", "a.b", "", 1, None],
 )
 def test_names_that_tasks_cannot_have(name):
     with pytest.raises(ConfigError, match="cannot be called"):
@@ -732,7 +809,10 @@ def test_unknown_recipes_and_empty_studies_are_refused(tmp_path):
 
 
 def test_the_estimator_tells_kinds_from_the_data(tiny, rows, tmp_path):
-    numbers = {**rows, "same": (rows["same"][0], [int(label == "yes") for label in rows["same"][1]])}
+    numbers = {
+        **rows,
+        "same": (rows["same"][0], [int(label == "yes") for label in rows["same"][1]]),
+    }
     model = MultiTask({"alike": {"head": "paired"}}, encoder=tiny(), max_length=24, epochs=2, batch_size=8,
                       learning_rate=1e-3, schedule={"name": "together", "surgery": "pcgrad"}).fit(numbers)  # fmt: skip
     assert {name: task.kind for name, task in model.model_.config.tasks.items()} == KINDS
@@ -744,11 +824,16 @@ def test_the_estimator_tells_kinds_from_the_data(tiny, rows, tmp_path):
     )
     scores = model.evaluate(numbers)
     assert scores["average"] == pytest.approx(
-        np.mean([scores["topic"]["accuracy"], scores["same"]["accuracy"], scores["alike"]["pearson"]])
+        np.mean(
+            [scores["topic"]["accuracy"], scores["same"]["accuracy"], scores["alike"]["pearson"]]
+        )
     )
     model.save(tmp_path / "m")
     again = MultiTask.load(tmp_path / "m")
-    assert again.predict("same", rows["same"][0]).tolist() == model.predict("same", rows["same"][0]).tolist()
+    assert (
+        again.predict("same", rows["same"][0]).tolist()
+        == model.predict("same", rows["same"][0]).tolist()
+    )
     from sklearn.base import clone
 
     assert clone(again).get_params()["epochs"] == 2
@@ -756,7 +841,11 @@ def test_the_estimator_tells_kinds_from_the_data(tiny, rows, tmp_path):
 
 def test_the_estimator_learns_from_sentences_first(tiny, rows, small):
     model = MultiTask(
-        encoder=tiny(), max_length=24, epochs=1, batch_size=8, pretrain={"batch_size": 4, "epochs": 1}
+        encoder=tiny(),
+        max_length=24,
+        epochs=1,
+        batch_size=8,
+        pretrain={"batch_size": 4, "epochs": 1},
     )
     model.fit({"topic": rows["topic"]}, sentences=sorted(set(small[0])))
     assert model.model_.metrics["pretraining"]
@@ -817,7 +906,9 @@ def test_the_estimator_refuses_names_it_has_no_data_for(tiny, rows):
 
 @pytest.fixture
 def study(files, tiny, tmp_path):
-    lines = [f'[tasks.{name}]\nkind = "{KINDS[name]}"\ndata = "{path}"\n' for name, path in files.items()]
+    lines = [
+        f'[tasks.{name}]\nkind = "{KINDS[name]}"\ndata = "{path}"\n' for name, path in files.items()
+    ]
     lines.append(
         f'[encoder]\nname = "{tiny()}"\nmax_length = 24\n[train]\nepochs = 2\nbatch_size = 8\nvalidation = 0.2\n'
     )
@@ -850,21 +941,29 @@ def test_the_command_trains_scores_predicts_and_reports(closeknit, study, files,
     one = closeknit("evaluate", out, files["same"], "--task", "same", "--json")
     assert json.loads(one.stdout)["same"]["n"] == len(rows["same"][0])
 
-    answers = closeknit("predict", out, files["alike"], "--task", "alike", "--json").stdout.splitlines()
+    answers = closeknit(
+        "predict", out, files["alike"], "--task", "alike", "--json"
+    ).stdout.splitlines()
     assert len(answers) == len(rows["alike"][0]) and 0.0 <= json.loads(answers[0])["score"] <= 5.0
     classes = closeknit("predict", out, files["topic"], "--task", "topic").stdout.splitlines()
     assert classes[0].split("\t")[0] in ("late", "lost", "refund")
     for wrong, words in (
         (("predict", out, files["topic"]), "say which with --task: topic, same, alike"),
         (("predict", out, files["topic"], "--task", "topc"), "no task topc; did you mean topic"),
-        (("predict", out, files["topic"], "--task", "same"), "single texts; pair_classify needs pairs"),
+        (
+            ("predict", out, files["topic"], "--task", "same"),
+            "single texts; pair_classify needs pairs",
+        ),
         (("predict", out, "-", "--task", "same"), "pairs, which need a table"),
         (("evaluate", out, files["topic"]), "say which task the data are for"),
         (("train", files["topic"], "--config", study), "train them with closeknit multitask"),
         (("multitask", study.parent), "is a folder; name a study file"),
         (("embeddings", files["alike"], "--out", tmp_path / "e"), "a column score"),
         (("multitask", study, "--out", out), "exists already"),
-        (("multitask", study, "--out", out, "--resume", "--epochs", "3"), "train.epochs was 2 and is 3"),
+        (
+            ("multitask", study, "--out", out, "--resume", "--epochs", "3"),
+            "train.epochs was 2 and is 3",
+        ),
         (("multitask", study, "--data", "topic"), "write it as TASK=SOURCE"),
         (("multitask", study, "--scale", "3"), "--scale is 3"),
         (("multitask", study, "--scale", "nan"), "--scale is nan"),
@@ -887,7 +986,9 @@ def test_the_command_trains_scores_predicts_and_reports(closeknit, study, files,
 
 def test_a_run_without_anything_to_score_it_on_says_so(closeknit, study, tmp_path):
     out = tmp_path / "out"
-    done = closeknit("multitask", study, "--out", out, "--epochs", "1", "--set", "train.validation=0.0")
+    done = closeknit(
+        "multitask", study, "--out", out, "--epochs", "1", "--set", "train.validation=0.0"
+    )
     assert (
         done.stdout.startswith("there was neither a validation nor a test part")
         and "average" not in done.stdout
@@ -897,7 +998,9 @@ def test_a_run_without_anything_to_score_it_on_says_so(closeknit, study, tmp_pat
 def test_files_are_found_beside_the_study_and_singles_join_a_finished_run(study, tmp_path):
     text = study.read_text()
     for name in KINDS:
-        text = text.replace(str(tmp_path / f"{name}.csv"), "topics" if name == "topic" else f"{name}.csv")
+        text = text.replace(
+            str(tmp_path / f"{name}.csv"), "topics" if name == "topic" else f"{name}.csv"
+        )
     study.write_text(text)
     (tmp_path / "topics").mkdir()  # a folder of parts is found too
     (tmp_path / "topic.csv").rename(tmp_path / "topics" / "all.csv")
@@ -913,7 +1016,10 @@ def test_files_are_found_beside_the_study_and_singles_join_a_finished_run(study,
     run(elsewhere, "evaluate", "model")
     command = ("multitask", study, "--out", elsewhere / "model")
     refused = run(tmp_path, *command, "--resume", "--alone", "--epochs", "2", code=2)
-    assert "train.epochs was 1 and is 2" in refused.stderr and not (elsewhere / "model" / "alone").exists()
+    assert (
+        "train.epochs was 1 and is 2" in refused.stderr
+        and not (elsewhere / "model" / "alone").exists()
+    )
     later = run(tmp_path, *command, "--epochs", "1", "--resume", "--alone")
     assert "validation alone" in later.stdout
     assert set(MultiTaskModel.load(elsewhere / "model").metrics["alone"]) == set(KINDS)
@@ -954,7 +1060,10 @@ def test_pretraining_learns_from_no_pair_that_a_task_is_scored_on(files):
 
     pairs, held = learnt()
     assert pairs and not pairs & held
-    assert len(told) == 1 and "also in the validation or test part of a task and are left out" in told[0]
+    assert (
+        len(told) == 1
+        and "also in the validation or test part of a task and are left out" in told[0]
+    )
     kept, held = learnt(same={"leaks": "keep"})
     assert kept & held
     stage["negatives"] = "no"  # that two texts do not belong together is told of a pair, too
@@ -970,11 +1079,17 @@ def test_pretraining_learns_from_no_pair_that_a_task_is_scored_on(files):
 def test_judged_or_scored_pairs_are_not_all_learnt_as_belonging_together(tmp_path):
     rows = [("p", "e", "entailment"), ("p", "c", "contradiction"), ("q", "n", "neutral")]
     judged = write_csv(tmp_path / "nli.csv", ["text", "text2", "label"], rows)
-    config = MultiTaskConfig.from_dict({"tasks": {"t": {"data": judged}}, "pretrain": {"data": judged}})
+    config = MultiTaskConfig.from_dict(
+        {"tasks": {"t": {"data": judged}}, "pretrain": {"data": judged}}
+    )
     with pytest.raises(DataError, match=r"contradiction, entailment, neutral.*pretrain\.positives"):
         pretraining_sentences(config, {})
-    scored = write_csv(tmp_path / "sts.csv", ["text", "text2", "score"], [("a", "b", 1), ("c", "d", 5)])
-    config = MultiTaskConfig.from_dict({"tasks": {"t": {"data": judged}}, "pretrain": {"data": scored}})
+    scored = write_csv(
+        tmp_path / "sts.csv", ["text", "text2", "score"], [("a", "b", 1), ("c", "d", 5)]
+    )
+    config = MultiTaskConfig.from_dict(
+        {"tasks": {"t": {"data": judged}}, "pretrain": {"data": scored}}
+    )
     with pytest.raises(DataError, match="a column score"):
         pretraining_sentences(config, {})
 
@@ -984,7 +1099,9 @@ def test_settings_of_the_stage_before_are_named_as_they_are_set(tiny, parts, sma
     for setting, words in (({"method": "simsce"}, r"pretrain\.method is simsce; did you mean simcse"),
                            ({"temperature": 0.0}, r"pretrain\.temperature is 0")):  # fmt: skip
         with pytest.raises(ConfigError, match=words):
-            MultiTaskFit(parts, settings(tiny(), pretrain={"data": "x", **setting}), sentences=sentences)
+            MultiTaskFit(
+                parts, settings(tiny(), pretrain={"data": "x", **setting}), sentences=sentences
+            )
 
 
 def test_labels_that_training_lacks_name_the_task(tiny, parts):
@@ -997,7 +1114,12 @@ def test_labels_that_training_lacks_name_the_task(tiny, parts):
 
 
 def test_the_rates_that_a_run_had_are_told_by_what_learnt_at_them(tiny, parts):
-    task = {"kind": "classify", "data": "x", "objective": "triple_entropy", "options": {"centers": 3}}
+    task = {
+        "kind": "classify",
+        "data": "x",
+        "objective": "triple_entropy",
+        "options": {"centers": 3},
+    }
     train = {"epochs": 1, "lr": 1e-4, "head_lr": 2e-3, "objective_lr": 3e-2}
     config = settings(tiny(), tasks={"topic": task}, train=train).only("topic")
     model = drained(MultiTaskFit({"topic": parts["topic"]}, config)).model

@@ -8,7 +8,7 @@ from torch import nn
 
 from closeknit.multitask.heads import HEADS, PairHead, SingleHead, Top
 from closeknit.objectives import BinaryCrossEntropy
-from closeknit.objectives.softmax import CrossEntropy
+from closeknit.objectives.cross_entropy import CrossEntropy
 
 DIM = 5
 
@@ -35,7 +35,9 @@ def oracle_pair(head, kind, activation, pooled):
 
 
 def pooled_rows(rows, seed=0):
-    return torch.randn(rows, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        rows, DIM, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def pair_head(kind, classes, *, activation=False, seed=0):
@@ -59,7 +61,9 @@ def test_the_answer_for_pairs_is_that_of_the_formula(kind, activation, classes):
             pair_head(kind, classes, activation=activation, seed=seed),
             pooled_rows(2 * pairs, seed),
         )
-        expected = torch.tensor(oracle_pair(head, kind, activation, pooled.tolist()), dtype=torch.float64)
+        expected = torch.tensor(
+            oracle_pair(head, kind, activation, pooled.tolist()), dtype=torch.float64
+        )
         found = head(pooled)
         assert found.shape == (pairs, classes)
         if classes == 2:  # one logit l, given as (0, l)
@@ -88,7 +92,11 @@ def test_a_pair_worked_by_hand():
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_the_cross_entropy_of_two_classes_is_the_binary_one(kind):
-    head, pooled, y = pair_head(kind, 2, activation=True), pooled_rows(10), torch.tensor([0, 1, 1, 0, 1])
+    head, pooled, y = (
+        pair_head(kind, 2, activation=True),
+        pooled_rows(10),
+        torch.tensor([0, 1, 1, 0, 1]),
+    )
     logits = head(pooled)
     ours = CrossEntropy()(logits, y)
     assert ours.item() == pytest.approx(BinaryCrossEntropy()(logits[:, 1], y).item(), abs=1e-12)
@@ -121,7 +129,8 @@ def test_only_the_linear_head_reads_the_texts_apart():
 def test_gradients_of_heads_for_pairs(kind, activation, classes):
     head = pair_head(kind, classes, activation=activation)
     names, own = zip(
-        *((name, p.detach().clone().requires_grad_()) for name, p in head.named_parameters()), strict=True
+        *((name, p.detach().clone().requires_grad_()) for name, p in head.named_parameters()),
+        strict=True,
     )
 
     def answer(pooled, *more):
@@ -144,9 +153,14 @@ def test_single_texts_have_one_linear_layer():
 
 
 def test_the_shared_layer_is_linear_with_tanh():
-    top, pooled = Top(DIM, dropout=0.4, shared=True, shared_dropout=0.6).double().eval(), pooled_rows(3)
+    top, pooled = (
+        Top(DIM, dropout=0.4, shared=True, shared_dropout=0.6).double().eval(),
+        pooled_rows(3),
+    )
     expected = [[math.tanh(one) for one in affine(top.linear, row)] for row in pooled.tolist()]
-    assert torch.allclose(top(pooled), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+    assert torch.allclose(
+        top(pooled), torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-12
+    )
     assert torch.autograd.gradcheck(top, (pooled.requires_grad_(),))
 
 
@@ -167,7 +181,9 @@ def test_dropout_zeroes_its_share_before_the_shared_layer(shared):
         found = top(torch.full((4000, 1), 0.5, dtype=torch.float64)).flatten()
     kept = 0.5 / 0.7
     assert (found == 0).double().mean().item() == pytest.approx(0.3, abs=0.03)
-    assert found[found != 0].unique().tolist() == pytest.approx([math.tanh(kept) if shared else kept])
+    assert found[found != 0].unique().tolist() == pytest.approx(
+        [math.tanh(kept) if shared else kept]
+    )
 
 
 def test_the_dropout_of_the_shared_layer_comes_after_its_tanh():

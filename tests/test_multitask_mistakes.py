@@ -83,9 +83,15 @@ def test_a_wrong_class_of_a_pair_tells_its_words_in_common():
 )
 def test_class_mistakes_are_all_rows_whose_likeliest_class_is_wrong(rows):
     labels = ["x", "y", "z"]
-    examples = Examples([str(row) for row in range(len(rows))], labels=[labels[own] for own, _ in rows])
-    found = class_mistakes(examples, labels, np.array([chances for _, chances in rows], dtype=np.float32))
-    wrong = [str(row) for row, (own, chances) in enumerate(rows) if chances.index(max(chances)) != own]
+    examples = Examples(
+        [str(row) for row in range(len(rows))], labels=[labels[own] for own, _ in rows]
+    )
+    found = class_mistakes(
+        examples, labels, np.array([chances for _, chances in rows], dtype=np.float32)
+    )
+    wrong = [
+        str(row) for row, (own, chances) in enumerate(rows) if chances.index(max(chances)) != own
+    ]
     assert sorted(one.text for one in found) == sorted(wrong)
     sizes = [one.size for one in found]
     assert sizes == sorted(sizes, reverse=True)
@@ -101,7 +107,9 @@ def pairs_with_scores(*scores: float) -> Examples:
 
 def test_scores_far_off_are_told_and_the_farthest_first():
     examples = pairs_with_scores(0.0, 5.0, 2.0, 3.0, 4.0)
-    given_scores = np.array([1.0, 2.5, 3.5, 3.25, 0.0], dtype=np.float32)  # off by 1, 2.5, 1.5, 0.25 and 4
+    given_scores = np.array(
+        [1.0, 2.5, 3.5, 3.25, 0.0], dtype=np.float32
+    )  # off by 1, 2.5, 1.5, 0.25 and 4
     found = score_mistakes(examples, given_scores)
     assert [(one.text, one.expected, one.predicted, one.size) for one in found] == [
         ("text 4", "4.00", "0.00", 4.0),
@@ -119,7 +127,9 @@ def test_scores_far_off_are_told_and_the_farthest_first():
 )
 def test_score_mistakes_are_all_rows_off_by_more_than_the_share(rows, share):
     truth, answers = [own for own, _ in rows], [own for _, own in rows]
-    found = score_mistakes(pairs_with_scores(*truth), np.array(answers, dtype=np.float32), share=share)
+    found = score_mistakes(
+        pairs_with_scores(*truth), np.array(answers, dtype=np.float32), share=share
+    )
     reach = share * (max(truth) - min(truth))
     off = {f"text {row}": abs(own - given_score) for row, (own, given_score) in enumerate(rows)}
     assert {one.text for one in found} == {text for text, size in off.items() if size > reach}

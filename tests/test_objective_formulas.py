@@ -81,8 +81,15 @@ def oracle_supcon(z, y, *, temperature, weights=None):
         if not partners:
             continue
         w = weights[i] if weights else [1.0] * (max(y) + 1)
-        below = sum(w[y[a]] * math.exp(dot(unit(z[i]), unit(z[a])) / temperature) for a in range(n) if a != i)
-        own = [w[y[i]] * (dot(unit(z[i]), unit(z[p])) / temperature - math.log(below)) for p in partners]
+        below = sum(
+            w[y[a]] * math.exp(dot(unit(z[i]), unit(z[a])) / temperature)
+            for a in range(n)
+            if a != i
+        )
+        own = [
+            w[y[i]] * (dot(unit(z[i]), unit(z[p])) / temperature - math.log(below))
+            for p in partners
+        ]
         values.append(-sum(own) / len(partners))
     return sum(values) / len(values)
 
@@ -96,7 +103,9 @@ def oracle_label_distance(z, y, distance):
         s = [0.5 * (dot(unit(z[i]), unit(z[j])) + 1) * distance[y[i]][y[j]] for j in range(n)]
         below = sum(math.exp(s[j]) for j in range(n) if j != i)
         share = 1 / len(partners)
-        values.append(sum(share * (math.log(share) - math.log(math.exp(s[p]) / below)) for p in partners))
+        values.append(
+            sum(share * (math.log(share) - math.log(math.exp(s[p]) / below)) for p in partners)
+        )
     return sum(values) / len(values)
 
 
@@ -169,7 +178,9 @@ def test_proxy_nca(seed, squared):
     z = points(7, 5, seed=seed)
     nca = ProxyNCA(5, 4, scale=2.5, squared=squared).double()
     nca.proxies.data *= 0.3  # the length of a proxy must not matter
-    expected = oracle_proxy_nca(z.tolist(), nca.proxies.tolist(), Y.tolist(), scale=2.5, squared=squared)
+    expected = oracle_proxy_nca(
+        z.tolist(), nca.proxies.tolist(), Y.tolist(), scale=2.5, squared=squared
+    )
     assert nca(z, Y).item() == pytest.approx(expected, abs=1e-10)
 
 
@@ -196,7 +207,9 @@ def test_views_of_texts(seed, labelled):
     for V in (2, 3):
         z = points(V, 5, 4, seed=seed)
         expected = oracle_ranking(z.tolist(), scale=1 / 0.3, hard_weight=0.8, y=names)
-        assert InfoNCE(temperature=0.3, hard_weight=0.8)(z, y).item() == pytest.approx(expected, abs=1e-10)
+        assert InfoNCE(temperature=0.3, hard_weight=0.8)(z, y).item() == pytest.approx(
+            expected, abs=1e-10
+        )
         for similarity in ("cosine", "dot"):
             expected = oracle_ranking(z.tolist(), scale=3.0, cosine=similarity == "cosine", y=names)
             ours = MultipleNegatives(scale=3.0, similarity=similarity)(z, y)
@@ -212,9 +225,16 @@ def test_pair_scores():
     assert MeanSquared()(scores[:, None], y).item() == pytest.approx(expected, abs=1e-10)
     truth = torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0, 0.5])
     chance = [1 / (1 + math.exp(-s)) for s in scores.tolist()]
-    each = [-t * math.log(p) - (1 - t) * math.log(1 - p) for p, t in zip(chance, truth.tolist(), strict=True)]
+    each = [
+        -t * math.log(p) - (1 - t) * math.log(1 - p)
+        for p, t in zip(chance, truth.tolist(), strict=True)
+    ]
     assert BinaryCrossEntropy()(scores, truth).item() == pytest.approx(sum(each) / 6, abs=1e-10)
-    assert MeanSquared()(scores[:0], y[:0]).item() == BinaryCrossEntropy()(scores[:0], y[:0]).item() == 0.0
+    assert (
+        MeanSquared()(scores[:0], y[:0]).item()
+        == BinaryCrossEntropy()(scores[:0], y[:0]).item()
+        == 0.0
+    )
 
 
 def test_cases_worked_by_hand():
@@ -228,9 +248,13 @@ def test_cases_worked_by_hand():
     # row 0 has the gap 2 - 4 + 3 = 1, row 1 has 2 - 2 + 3 = 3, row 2 has no positive
     assert Triplet(margin=3.0)(trio, torch.tensor([0, 0, 1])).item() == pytest.approx(2.0)
     pairs, y = rows([1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]), torch.tensor([0, 0, 1, 1])
-    assert SupCon(temperature=1.0)(pairs, y).item() == pytest.approx(-math.log(math.e / (math.e + 2)))
+    assert SupCon(temperature=1.0)(pairs, y).item() == pytest.approx(
+        -math.log(math.e / (math.e + 2))
+    )
     # similarities 1 and 1/2, times 2: the one positive against two negatives
-    assert LabelDistance(2, scale=2.0)(pairs, y).item() == pytest.approx(math.log(1 + 2 * math.exp(-1)))
+    assert LabelDistance(2, scale=2.0)(pairs, y).item() == pytest.approx(
+        math.log(1 + 2 * math.exp(-1))
+    )
     sure = rows([1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0])  # weights: nothing is ever mistaken
     assert LabelAware(temperature=1.0)(pairs, y, sure).item() == pytest.approx(0.0, abs=1e-12)
     nca = ProxyNCA(2, 2).double()
@@ -248,7 +272,9 @@ def test_identities_between_objectives():
     counts = [int((y == label).sum()) - 1 for label in y if (y == label).sum() > 1]
     spread = sum(math.log(n) for n in counts) / len(counts)
     # one distance for all classes is the KL form of SupCon at temperature 2 / distance
-    assert LabelDistance(4, scale=5.0).double()(z, y).item() == pytest.approx(supcon - spread, abs=1e-9)
+    assert LabelDistance(4, scale=5.0).double()(z, y).item() == pytest.approx(
+        supcon - spread, abs=1e-9
+    )
     # equal weights are SupCon times a constant, and a constant
     equal = torch.full((7, 4), 0.25, dtype=torch.float64)
     assert LabelAware(temperature=0.4)(z, y, equal).item() == pytest.approx(
@@ -259,7 +285,9 @@ def test_identities_between_objectives():
     both = SupCon(temperature=0.3)(views.flatten(0, 1), own).item()
     assert NTXent(temperature=0.3)(views).item() == pytest.approx(both, abs=1e-10)
     # InfoNCE at temperature t is multiple negatives at scale 1 / t
-    assert InfoNCE(temperature=0.2)(views).item() == pytest.approx(MultipleNegatives(scale=5.0)(views).item())
+    assert InfoNCE(temperature=0.2)(views).item() == pytest.approx(
+        MultipleNegatives(scale=5.0)(views).item()
+    )
 
 
 def test_second_oracles_from_pytorch_metric_learning():
@@ -268,7 +296,9 @@ def test_second_oracles_from_pytorch_metric_learning():
     assert SupCon(temperature=0.4)(z, Y).item() == pytest.approx(
         losses.SupConLoss(temperature=0.4)(z, Y).item(), abs=1e-8
     )
-    theirs = losses.NTXentLoss(temperature=0.3)(views.flatten(0, 1), torch.arange(5).repeat(2)).item()
+    theirs = losses.NTXentLoss(temperature=0.3)(
+        views.flatten(0, 1), torch.arange(5).repeat(2)
+    ).item()
     assert NTXent(temperature=0.3)(views).item() == pytest.approx(theirs, abs=1e-8)
 
 
@@ -303,7 +333,9 @@ def test_auto_is_the_sum_of_its_terms():
     assert joint.copies == 2 and not list(joint.parameters())
     total, terms = joint({"logits": View(logits, y), "pooled": View(z, y)})
     plain = torch.nn.functional.cross_entropy(logits, y)
-    expected = plain + 0.3 * SupCon(temperature=0.2)(z, y) + 2.0 * oracle_consistency(logits.tolist())
+    expected = (
+        plain + 0.3 * SupCon(temperature=0.2)(z, y) + 2.0 * oracle_consistency(logits.tolist())
+    )
     assert total.item() == pytest.approx(expected.item(), abs=1e-10)
     assert set(terms) == {"cross_entropy", "supcon", "consistency"}
 
@@ -332,7 +364,9 @@ def test_gradients_of_row_objectives(objective):
 def test_gradients_reach_the_weights_and_the_views():
     weights = torch.softmax(points(7, 4, seed=3), -1).requires_grad_()
     aware = LabelAware(temperature=0.4)
-    assert torch.autograd.gradcheck(lambda z, w: aware(z, Y, w), (points(7, 5).requires_grad_(), weights))
+    assert torch.autograd.gradcheck(
+        lambda z, w: aware(z, Y, w), (points(7, 5).requires_grad_(), weights)
+    )
     for objective, V in (
         (InfoNCE(temperature=0.5, hard_weight=0.3), 3),
         (MultipleNegatives(scale=2.0), 3),
@@ -357,7 +391,9 @@ def test_view_objectives_stay_finite(objective, case):
     assert loss.dtype == torch.float32
 
 
-@pytest.mark.parametrize("objective", [*ROW_OBJECTIVES[:6], LabelAware()], ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize(
+    "objective", [*ROW_OBJECTIVES[:6], LabelAware()], ids=lambda o: type(o).__name__
+)
 def test_a_batch_with_nothing_to_compare_is_an_exact_zero_that_back_propagates(objective):
     z = points(3, 5).float().requires_grad_()
     y = torch.tensor([0, 1, 2])

@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from closeknit import centers as centers_module
 from closeknit import objectives
 from closeknit.errors import ConfigError
 from closeknit.objectives import (
@@ -25,7 +24,8 @@ from closeknit.objectives import (
     build_objective,
     describe,
     objective_options,
-)
+)  # fmt: skip
+from closeknit.objectives import soft_triple as soft_triple_module
 
 
 def unit(v):
@@ -62,7 +62,10 @@ def oracle_soft_triple(z, proxies, y, *, gamma, scale, margin, tau):
         total -= scores[label] - math.log(sum(math.exp(s) for s in scores))
     C, K = len(w), len(w[0])
     gaps = [
-        math.sqrt(2 + 1e-5 - 2 * dot(own[k], own[m])) for own in w for k in range(K) for m in range(k + 1, K)
+        math.sqrt(2 + 1e-5 - 2 * dot(own[k], own[m]))
+        for own in w
+        for k in range(K)
+        for m in range(k + 1, K)
     ]
     return total / len(z) + (tau * sum(gaps) / (C * K * (K - 1)) if K > 1 else 0.0)
 
@@ -77,7 +80,9 @@ def test_soft_triple_matches_the_formula(classes, centers, seed, monkeypatch):
     z, y = torch.randn(7, 6, dtype=torch.float64), torch.randint(classes, (7,))
     expected = oracle_soft_triple(z.tolist(), objective.proxies.tolist(), y.tolist(), **options)
     assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
-    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 2 * classes * centers)  # two rows at a time
+    monkeypatch.setattr(
+        soft_triple_module, "CPU_ELEMENTS", 2 * classes * centers
+    )  # two rows at a time
     assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
 
 
@@ -116,14 +121,16 @@ def test_soft_triple_agrees_with_pytorch_metric_learning():
     torch.manual_seed(0)
     z, y = torch.randn(9, 5, dtype=torch.float64), torch.randint(4, (9,))
     ours = SoftTriple(5, 4, centers=3, gamma=0.2, scale=9.0, margin=0.07).double()
-    theirs = losses.SoftTripleLoss(4, 5, centers_per_class=3, la=9.0, gamma=0.2, margin=0.07).double()
+    theirs = losses.SoftTripleLoss(
+        4, 5, centers_per_class=3, la=9.0, gamma=0.2, margin=0.07
+    ).double()
     theirs.fc.data = ours.proxies.detach().flatten(0, 1).T.clone()
     assert ours(z, y).item() == pytest.approx(theirs(z, y).item(), abs=1e-9)
 
 
 def test_gradients_are_those_of_the_numbers(monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 12)
+    monkeypatch.setattr(soft_triple_module, "CPU_ELEMENTS", 12)
     soft = SoftTriple(4, 3, centers=2, gamma=0.3, scale=5.0, margin=0.2, tau=0.4).double()
     z, y = torch.randn(5, 4, dtype=torch.float64, requires_grad=True), torch.randint(3, (5,))
 
@@ -132,7 +139,9 @@ def test_gradients_are_those_of_the_numbers(monkeypatch):
 
     assert torch.autograd.gradcheck(loss, (z, soft.proxies))
     logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda rows: CrossEntropy(label_smoothing=0.1)(rows, y[:4]), (logits,))
+    assert torch.autograd.gradcheck(
+        lambda rows: CrossEntropy(label_smoothing=0.1)(rows, y[:4]), (logits,)
+    )
 
 
 def plain_soft_triple(z, w, y):
@@ -144,27 +153,29 @@ def plain_soft_triple(z, w, y):
 
 
 def our_soft_triple(z, w, y):
-    loss = centers_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3)
+    loss = soft_triple_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3)
     assert loss.dtype == torch.float32
     once = torch.autograd.grad(0.4 * loss, (z, w), retain_graph=True)
     again = torch.autograd.grad(0.4 * loss, (z, w))  # the graph may be walked more than once
     assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
     with torch.no_grad():  # no gradients, the same value
-        assert centers_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3) == loss
+        assert soft_triple_module.center_loss(z, w, y, gamma=0.1, scale=3.3, margin=0.3) == loss
     return loss, once
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_plain_form_and_the_chunked_one_agree(dtype, monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(centers_module, "CPU_ELEMENTS", 7 * 120)
+    monkeypatch.setattr(soft_triple_module, "CPU_ELEMENTS", 7 * 120)
     z, w = torch.randn(50, 8).to(dtype).requires_grad_(), torch.randn(4, 30, 8, requires_grad=True)
     y = torch.randint(4, (50,))
     (plain, expected), (loss, ours) = plain_soft_triple(z, w, y), our_soft_triple(z, w, y)
     assert torch.allclose(loss, plain, atol=1e-5)
     for a, b in zip(expected, ours, strict=True):
         assert a.dtype == b.dtype
-        assert torch.allclose(a.float(), b.float(), atol=1e-6 if dtype == torch.float32 else 1e-4, rtol=1e-2)
+        assert torch.allclose(
+            a.float(), b.float(), atol=1e-6 if dtype == torch.float32 else 1e-4, rtol=1e-2
+        )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -172,7 +183,7 @@ def test_the_plain_form_and_the_chunked_one_agree(dtype, monkeypatch):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_fused_kernels_give_the_numbers_of_the_plain_form(C, K, dtype, monkeypatch):
     torch.manual_seed(0)
-    monkeypatch.setattr(centers_module, "GPU_BYTES", 2**20)
+    monkeypatch.setattr(soft_triple_module, "GPU_BYTES", 2**20)
     z = torch.randn(501, 64, device="cuda").to(dtype).requires_grad_()
     w = torch.randn(C, K, 64, device="cuda", requires_grad=True)
     y = torch.randint(C, (501,), device="cuda")
@@ -184,7 +195,9 @@ def test_the_fused_kernels_give_the_numbers_of_the_plain_form(C, K, dtype, monke
         assert (a.float() - b.float()).norm() < 2 * limit * a.float().norm()
 
 
-OPTIONS = {"joint": {"terms": [{"objective": "CrossEntropy"}, {"objective": "SupCon", "weight": 0.5}]}}
+OPTIONS = {
+    "joint": {"terms": [{"objective": "CrossEntropy"}, {"objective": "SupCon", "weight": 0.5}]}
+}
 
 
 def rows_for(view: str, z, y, logits):
@@ -217,9 +230,12 @@ def test_every_objective_keeps_its_promises(name, case):
     rows = {"single row": 1, "no rows": 0, "no positives": 3}.get(case, 12)
     z = torch.randn(rows, 8)
     y = torch.zeros(rows, dtype=torch.long) if case == "single class" else torch.arange(rows) % 3
-    z = {"all rows equal": z[:1].expand(rows, -1), "zero rows": z * 0, "huge": z * 1e4, "tiny": z * 1e-8}.get(
-        case, z
-    )
+    z = {
+        "all rows equal": z[:1].expand(rows, -1),
+        "zero rows": z * 0,
+        "huge": z * 1e4,
+        "tiny": z * 1e-8,
+    }.get(case, z)
     z = z.half() if case == "half" else z
     if case == "one very short row":
         z = torch.cat([torch.eye(1, 8) * 1e-20, z[1:]])
@@ -233,7 +249,10 @@ def test_every_objective_keeps_its_promises(name, case):
 
     def value(order):
         order = torch.cat([order, order + rows]) if name == "auto" else order
-        views = {view: rows_for(view, z[order], y[order], z[order].float() @ project) for view in joint.views}
+        views = {
+            view: rows_for(view, z[order], y[order], z[order].float() @ project)
+            for view in joint.views
+        }
         return joint(views)[0]
 
     loss = value(torch.arange(rows))
@@ -294,7 +313,9 @@ def test_labels_of_another_shape_are_refused(name):
 def test_merging_centers_keeps_no_more_than_one_class_at_a_time():
     C, K, D = 6, 50, 4
     objective, kept = SoftTriple(D, C, centers=K, tau=0.3), []
-    with torch.autograd.graph.saved_tensors_hooks(lambda x: kept.append(x.numel()) or x, lambda x: x):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: kept.append(x.numel()) or x, lambda x: x
+    ):
         loss = objective(torch.randn(5, D), torch.arange(5))
     assert sum(kept) < C * K * K
     loss.backward()
@@ -406,7 +427,9 @@ def test_weights_can_move_over_the_training():
     )
     rows = View(torch.randn(6, 3), torch.arange(6) % 3)
     total, terms = joint({"logits": rows, "pooled": rows}, progress=0.5)
-    assert total.item() == pytest.approx(0.5 * terms["cross_entropy"].item() + 0.5 * terms["supcon"].item())
+    assert total.item() == pytest.approx(
+        0.5 * terms["cross_entropy"].item() + 0.5 * terms["supcon"].item()
+    )
 
 
 def test_the_metric_term_alone_needs_another_classifier():
@@ -416,7 +439,9 @@ def test_the_metric_term_alone_needs_another_classifier():
 
 
 def test_balanced_class_weights_are_the_inverse_of_the_frequency():
-    joint = build_objective("cross_entropy", 4, 3, {"class_weights": "balanced"}, counts=[10, 5, 15])
+    joint = build_objective(
+        "cross_entropy", 4, 3, {"class_weights": "balanced"}, counts=[10, 5, 15]
+    )
     weights = joint.objectives["cross_entropy"].class_weights
     assert weights.tolist() == pytest.approx([1.0, 2.0, 30 / 45])
 
@@ -443,7 +468,9 @@ def test_terms_have_the_width_of_their_view_and_class_weights_too():
         {"objective": "ProxyNCA", "view": "projected"},
     ]
     joint = build_objective("joint", 4, 3, {"terms": terms}, counts=[10, 5, 15])
-    assert joint.objectives["CrossEntropy"].class_weights.tolist() == pytest.approx([1.0, 2.0, 30 / 45])
+    assert joint.objectives["CrossEntropy"].class_weights.tolist() == pytest.approx(
+        [1.0, 2.0, 30 / 45]
+    )
     assert joint.objectives["SoftTriple"].proxies.shape == (3, 2, 3)
     assert joint.objectives["ProxyNCA"].proxies.shape == (3, 128)
 
@@ -459,29 +486,49 @@ def test_terms_have_the_width_of_their_view_and_class_weights_too():
         (lambda: build_objective("triple_entropy", 4, 3, {"gamma": 0}), "gamma is 0"),
         (lambda: build_objective("triple_entropy", 4, 3, {"ce_weight": 2}), "from 0 to 1"),
         (lambda: build_objective("supcon", 4, 3, {"temperature": 0}), "temperature is 0"),
-        (lambda: build_objective("triplet", 4, 3, {"mining": "semihard"}), "did you mean semi_hard"),
+        (
+            lambda: build_objective("triplet", 4, 3, {"mining": "semihard"}),
+            "did you mean semi_hard",
+        ),
         (lambda: build_objective("lcl", 4, 3, {"weighting": "heads"}), "did you mean head"),
         (
             lambda: build_objective("lcl", 4, 3, {"weighting": "head", "ce_weight": 0}),
             "a head that is trained",
         ),
-        (lambda: build_objective("supcon", 4, 3, {"weight_schedule": "linar"}), "did you mean linear"),
+        (
+            lambda: build_objective("supcon", 4, 3, {"weight_schedule": "linar"}),
+            "did you mean linear",
+        ),
         (lambda: build_objective("supcon", 4, 3, {"classifier": "knnn"}), "did you mean knn"),
         (lambda: build_objective("clld", 4, 3, {"update_every": 0}), "at least 1"),
         (lambda: build_objective("joint", 4, 3, {}), "at least one term"),
-        (lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "Supcon"}]}), "did you mean SupCon"),
         (
-            lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "SupCon", "temprature": 1}]}),
+            lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "Supcon"}]}),
+            "did you mean SupCon",
+        ),
+        (
+            lambda: build_objective(
+                "joint", 4, 3, {"terms": [{"objective": "SupCon", "temprature": 1}]}
+            ),
             "did you mean temperature",
         ),
-        (lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "SupCon"}] * 2}), "same name"),
+        (
+            lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "SupCon"}] * 2}),
+            "same name",
+        ),
         (lambda: MultipleNegatives(similarity="euclid"), "cosine"),
         (lambda: NTXent()(torch.zeros(3, 2, 4)), "takes 2 views"),
         (lambda: ProxyNCA(4, 1), "compares classes"),
         (lambda: build_objective("cross_entropy", 4, 3, {"class_weights": "even"}), "or balanced"),
-        (lambda: build_objective("triple_entropy", 4, 3, {"tokens": "contents"}), "did you mean content"),
+        (
+            lambda: build_objective("triple_entropy", 4, 3, {"tokens": "contents"}),
+            "did you mean content",
+        ),
         (lambda: build_objective("triple_entropy", 4, 3, {"gamma": "x"}), "wrong type"),
-        (lambda: build_objective("cross_entropy", 4, 3, {"class_weights": [1.0]}), "there are 3 classes"),
+        (
+            lambda: build_objective("cross_entropy", 4, 3, {"class_weights": [1.0]}),
+            "there are 3 classes",
+        ),
         (lambda: CrossEntropy(class_weights=[-1.0, 1.0]), "negative"),
         (lambda: Term("x", 1.0, CrossEntropy(), "logit"), "did you mean logits"),
         (lambda: Joint([]), "at least one term"),
@@ -501,14 +548,20 @@ def test_bad_options_are_refused(call, words):
         ({"objective": "SupCon", "name": "keys"}, "another name: .*keys"),
         ({"objective": "SupCon", "name": ""}, "another name"),
         ({"objective": "SupCon", "view": "masked_tokens"}, "unknown view masked_tokens"),
-        ({"objective": "SupCon", "view": "token"}, "term 2: unknown view token; did you mean tokens"),
+        (
+            {"objective": "SupCon", "view": "token"},
+            "term 2: unknown view token; did you mean tokens",
+        ),
         ({"objective": "CrossEntropy", "view": "pooled", "name": "x"}, "reads logits, not pooled"),
         ({"objective": "LabelAware", "view": "tokens"}, "LabelAware weighs whole texts"),
         ({"objective": "SupCon", "weight": math.nan}, "the weight of SupCon is nan"),
         ({"objective": "SupCon", "end": math.inf}, "the weight of SupCon is inf"),
         ({"objective": "SupCon", "end": "x"}, "wrong type"),
         ({"objective": "CrossEntropy", "name": "x", "class_weights": [1.0]}, "there are 3 classes"),
-        ({"objective": "CrossEntropy", "name": "x", "class_weights": 2}, "class_weights is 2; give a list"),
+        (
+            {"objective": "CrossEntropy", "name": "x", "class_weights": 2},
+            "class_weights is 2; give a list",
+        ),
     ],
 )
 def test_bad_terms_are_refused(term, words):
@@ -519,13 +572,25 @@ def test_bad_terms_are_refused(term, words):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "LabelAware"}]}), "that is trained"),
-        (lambda: build_objective("cross_entropy", 4, 3, {"class_weights": 2.0}), "give a list of weights"),
+        (
+            lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "LabelAware"}]}),
+            "that is trained",
+        ),
+        (
+            lambda: build_objective("cross_entropy", 4, 3, {"class_weights": 2.0}),
+            "give a list of weights",
+        ),
         (lambda: CrossEntropy(class_weights=[1.0, math.inf]), "finite"),
         (lambda: CrossEntropy(class_weights=[[1.0], [2.0]]), "one weight for each class"),
-        (lambda: build_objective("auto", 4, 3, {"contrast": math.inf}), "the weight of supcon is inf"),
+        (
+            lambda: build_objective("auto", 4, 3, {"contrast": math.inf}),
+            "the weight of supcon is inf",
+        ),
         (lambda: objectives.LabelDistance(3).update(torch.zeros(1, 1), 0.5), "there are 3 classes"),
-        (lambda: objectives.LabelDistance(2).update(torch.full((2, 2), math.nan), 0.5), "not finite"),
+        (
+            lambda: objectives.LabelDistance(2).update(torch.full((2, 2), math.nan), 0.5),
+            "not finite",
+        ),
     ],
 )
 def test_what_would_go_wrong_later_is_refused_at_once(call, words):

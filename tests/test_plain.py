@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.graphs import BASE, CAPTURE, GRAIN, choose_widths, task_widths
 from closeknit.lean import Lean
 from closeknit.models.memory import Lane, Stock
@@ -35,7 +35,9 @@ def gradients(encoder, loss):
 @pytest.mark.parametrize(
     "views", [("logits",), ("tokens",), ("all_tokens",), ("logits", "content_tokens")], ids="+".join
 )
-def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(tiny, small, kind, pairs, views):
+def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(
+    tiny, small, kind, pairs, views
+):
     encoder, tokenise, lean = lean_of(tiny, kind, dropout=0.0)
     encoder.train()
     texts = small[0]
@@ -69,7 +71,9 @@ def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(tiny, small,
         atol = 2e-5 + 1e-6 * float(
             value.abs().max()
         )  # small entries of a large gradient are rounded like large ones
-        assert torch.allclose(measured.get(name, torch.zeros_like(value)), value, atol=atol, rtol=1e-3), name
+        assert torch.allclose(
+            measured.get(name, torch.zeros_like(value)), value, atol=atol, rtol=1e-3
+        ), name
 
 
 @pytest.mark.parametrize("kind", KIN)
@@ -113,7 +117,10 @@ def test_dropout_keeps_its_share_and_its_mean_and_is_the_same_backwards(p):
     torch.manual_seed(3)
     assert torch.equal(thinned(x, p), y)
     rows, columns = (y == 0).float().mean(1), (y == 0).float().mean(0)
-    for means, amount in ((rows, 501), (columns, 400)):  # no row and no column is treated differently
+    for means, amount in (
+        (rows, 501),
+        (columns, 400),
+    ):  # no row and no column is treated differently
         assert float(means.std()) == pytest.approx(np.sqrt(p * (1 - p) / amount), rel=0.2)
 
 
@@ -174,7 +181,10 @@ def test_widths_are_those_of_a_run_alone_where_it_shares_a_shelf(tiny):
     """Whatever other texts lie there: dropout draws by the places of a padded batch."""
     texts = [" ".join(["card"] * (1 + i % 9)) for i in range(40)] + ["card " * 60]
     examples = Examples(texts, labels=["ab"[i % 2] for i in range(41)])
-    tables = {"encoder": {"name": tiny(), "max_length": 64}, "train": {"epochs": 40, "batch_size": 4}}
+    tables = {
+        "encoder": {"name": tiny(), "max_length": 64},
+        "train": {"epochs": 40, "batch_size": 4},
+    }
     rows, stock = np.arange(40)[::-1].copy(), Stock(examples)
     config, lane = RunConfig.from_dict(tables), Lane(stock)
     lane.rows = rows

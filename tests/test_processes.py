@@ -107,7 +107,11 @@ def launch(tmp_path, processes: int, settings, small, code: str = SCRIPT):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **place}
         running.append(
             subprocess.Popen(
-                arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+                arguments,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
             )
         )
     for process in running:
@@ -161,7 +165,10 @@ def test_gradient_surgery_of_two_processes_is_that_of_one(tiny, small, tmp_path)
     from safetensors.torch import load_file
 
     settings = {
-        "tasks": {"kind": {"kind": "classify", "data": "x"}, "same": {"kind": "pair_classify", "data": "x"}},
+        "tasks": {
+            "kind": {"kind": "classify", "data": "x"},
+            "same": {"kind": "pair_classify", "data": "x"},
+        },
         "encoder": {"name": tiny(), "max_length": 24, "dropout": 0.0},
         "schedule": {"name": "together", "surgery": "pcgrad"},
         "shared": {"dropout": 0.0},
@@ -177,10 +184,14 @@ def test_gradient_surgery_of_two_processes_is_that_of_one(tiny, small, tmp_path)
         assert torch.allclose(value, end_two[key], atol=2e-4), key
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to return memory")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only glibc can be asked to return memory"
+)
 def test_freed_memory_goes_back_to_the_system():
     def resident() -> int:  # MiB
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        return (
+            int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        )
 
     pieces = [bytearray(b"x" * 2**16) for _ in range(4000)]  # 250 MiB
     kept = pieces[::50]  # what lives longer stands between what is freed

@@ -24,7 +24,9 @@ def command(data, encoder, out, *more) -> list[str]:
 
 
 def content(folder) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def start(arguments) -> subprocess.Popen:
@@ -52,7 +54,9 @@ def test_killed_at_three_random_places_and_resumed(tiny, small_csv, tmp_path):
             process.send_signal(signal.SIGKILL)
             kills += 1
         process.communicate()
-    done = subprocess.run(command(small_csv, tiny(), broken, "--resume"), capture_output=True, text=True)
+    done = subprocess.run(
+        command(small_csv, tiny(), broken, "--resume"), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert kills >= 1, "the run was over before it could be killed"
     expected, found = content(whole), content(broken)
@@ -90,7 +94,10 @@ def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path):
     for number in (3, 3):  # the same step again takes the place of the first
         checkpoint.save(tmp_path, number, {"w": torch.ones(2)}, {"number": number})
     (tmp_path / "step-000000005").mkdir()
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["step-000000003", "step-000000005"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        "step-000000003",
+        "step-000000005",
+    ]
     found = checkpoint.load(tmp_path)
     assert found is not None and found[1] == {"number": 3}
     (tmp_path / "step-000000003" / checkpoint.TENSORS).write_bytes(b"ab")

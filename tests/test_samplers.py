@@ -56,7 +56,9 @@ def test_every_row_meets_another_of_its_class(y, batch_size, k, seed, epoch):
     assert len(batches) == batches_per_epoch(len(y), batch_size)
     assert all(np.array_equal(a, b) for a, b in zip(batches, plan(epoch), strict=True))
     counts = np.bincount(y)
-    alone = sum(counts[y[row]] > 1 and (y[batch] == y[row]).sum() == 1 for batch in batches for row in batch)
+    alone = sum(
+        counts[y[row]] > 1 and (y[batch] == y[row]).sum() == 1 for batch in batches for row in batch
+    )
     assert alone == 0
     assert rows_without_positive(y) == (counts == 1).sum()
 

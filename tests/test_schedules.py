@@ -35,7 +35,9 @@ def runs(draw, names=SCHEDULES):
         "power": (st.floats(0.0, 2.0), ("random",)),
         "anneal": (st.floats(0.0, 1.0), ("annealed",)),
     }
-    config = ScheduleConfig(name, **{key: draw(own) for key, (own, read) in settings.items() if name in read})
+    config = ScheduleConfig(
+        name, **{key: draw(own) for key, (own, read) in settings.items() if name in read}
+    )
     return config, batches, draw(epochs), draw(seeds)
 
 
@@ -58,7 +60,9 @@ def dealt_fairly(counts, weights, total) -> None:
     for count, quota in zip(counts, quotas, strict=True):
         assert count <= max(1, math.ceil(quota + near))
     if min(quotas) >= 1:
-        assert all(count >= math.floor(quota - near) for count, quota in zip(counts, quotas, strict=True))
+        assert all(
+            count >= math.floor(quota - near) for count, quota in zip(counts, quotas, strict=True)
+        )
         off = [count - quota for count, quota in zip(counts, quotas, strict=True)]
         up = [-one for one in off if one > near]  # 1 - remainder, negated, of those rounded up
         down = [-one for one in off if one < -near]  # remainder of those rounded down
@@ -90,7 +94,9 @@ def test_turns_are_the_same_in_whatever_order_they_are_asked(run, random):
 @given(runs())
 def test_the_tasks_said_to_be_untrained_are_those_without_a_turn(run):
     config, batches, amount, seed = run
-    met = {name for turn in turns_of(build_schedule(config, batches, amount, seed)) for name in turn}
+    met = {
+        name for turn in turns_of(build_schedule(config, batches, amount, seed)) for name in turn
+    }
     assert config.untrained(list(batches)) == [name for name in batches if name not in met]
 
 
@@ -141,7 +147,9 @@ def test_round_robin_with_a_task_twice_in_the_order():
     schedule = build_schedule(ScheduleConfig("round_robin", order=order), batches, 2, seed=0)
     assert (schedule.per_epoch, schedule.steps) == (9, 18)  # mood needs three rounds of two
     assert [turn[0] for turn in turns_of(schedule)] == order * 6
-    passes = build_schedule(ScheduleConfig("round_robin", order=order, turn="pass"), batches, 2, seed=0)
+    passes = build_schedule(
+        ScheduleConfig("round_robin", order=order, turn="pass"), batches, 2, seed=0
+    )
     assert [turn[0] for turn in turns_of(passes)] == 2 * (5 * ["mood"] + 2 * ["dup"] + 5 * ["mood"])
 
 
@@ -167,7 +175,9 @@ def test_random_shares_follow_weights_and_power(run):
 
 @given(sizes, epochs, seeds)
 def test_power_0_takes_all_tasks_alike(batches, amount, seed):
-    for counts in by_epoch(build_schedule(ScheduleConfig("random", power=0.0), batches, amount, seed)):
+    for counts in by_epoch(
+        build_schedule(ScheduleConfig("random", power=0.0), batches, amount, seed)
+    ):
         assert max(counts.values()) - min(counts.values()) <= 1
         assert set(counts) == set(batches)
 
@@ -196,7 +206,9 @@ def test_annealed_shares_follow_a_power_that_falls_to_the_last_epoch(run):
 
 @given(sizes, st.integers(2, 5), seeds)
 def test_annealed_begins_in_proportion_and_ends_nearly_equal(batches, amount, seed):
-    first, *_, last = by_epoch(build_schedule(ScheduleConfig("annealed", anneal=1.0), batches, amount, seed))
+    first, *_, last = by_epoch(
+        build_schedule(ScheduleConfig("annealed", anneal=1.0), batches, amount, seed)
+    )
     assert first == Counter(batches)
     assert max(last.values()) - min(last.values()) <= 1
 
@@ -250,7 +262,14 @@ def test_shares_worked_by_hand():
 
     assert dealt([1, 1, 1], 10) == [4, 3, 3]  # 3.33 each: the first of equals
     assert dealt([5, 3, 1], 7) == [4, 2, 1]  # 3.89, 2.33, 0.78
-    assert dealt([47, 16, 15.8, 12, 6.1, 3.1], 10) == [5, 1, 1, 1, 1, 1]  # 4.7, 1.6, 1.58, 1.2, 0.61, 0.31
+    assert dealt([47, 16, 15.8, 12, 6.1, 3.1], 10) == [
+        5,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]  # 4.7, 1.6, 1.58, 1.2, 0.61, 0.31
     assert dealt([1000, 1, 1], 4) == [2, 1, 1]
     assert dealt([7], 5) == [5]
     with pytest.raises(ValueError, match="2 places for 3"):
@@ -282,25 +301,37 @@ def test_settings_that_would_overflow_are_dealt_out(settings):
     ("settings", "words"),
     [
         ({"name": "randum"}, r"schedule\.name is randum; did you mean random\?"),
-        ({"name": "x"}, r"schedule\.name is x; known: annealed, random, round_robin, sequential, together"),
+        (
+            {"name": "x"},
+            r"schedule\.name is x; known: annealed, random, round_robin, sequential, together",
+        ),
         ({"turn": "batches"}, r"schedule\.turn is batches; did you mean batch\?"),
         ({"surgery": "pcgard"}, r"schedule\.surgery is pcgard; did you mean pcgrad\?"),
         (
             {"surgery": "pcgrad"},
             r"needs the gradients of all tasks.*schedule\.name is random; set .*together",
         ),
-        ({"weights": {"dup": 0.0}}, r"schedule\.weights\.dup is 0\.0; it must be a finite number above 0"),
+        (
+            {"weights": {"dup": 0.0}},
+            r"schedule\.weights\.dup is 0\.0; it must be a finite number above 0",
+        ),
         ({"weights": {"dup": -1}}, r"schedule\.weights\.dup is -1"),
         ({"weights": {"dup": math.nan}}, r"schedule\.weights\.dup is nan"),
         ({"weights": {"dup": math.inf}}, r"schedule\.weights\.dup is inf"),
         ({"weights": {"dup": True}}, r"schedule\.weights\.dup is true; it must be a number"),
         ({"weights": {"dup": "2"}}, r"schedule\.weights\.dup is \"2\"; it must be a number"),
-        ({"power": -0.1}, r"schedule\.power is -0\.1; it must be a finite number that is not negative"),
+        (
+            {"power": -0.1},
+            r"schedule\.power is -0\.1; it must be a finite number that is not negative",
+        ),
         ({"power": math.inf}, r"schedule\.power is inf; it must be a finite number"),
         ({"anneal": math.nan}, r"schedule\.anneal is nan; it must be from 0 to 1"),
         ({"anneal": 1.5}, r"schedule\.anneal is 1\.5; it must be from 0 to 1"),
         ({"order": ["mood"]}, r"schedule\.order is for sequential and round_robin, not for random"),
-        ({"name": "together", "weights": {"mood": 2.0}}, r"schedule\.weights is for random and annealed"),
+        (
+            {"name": "together", "weights": {"mood": 2.0}},
+            r"schedule\.weights is for random and annealed",
+        ),
         ({"turn": "pass"}, r"schedule\.turn is for round_robin, not for random"),
         ({"name": "together", "power": 0.0}, r"schedule\.power is for random, not for together"),
         ({"name": "annealed", "power": 0.0}, r"schedule\.power is for random, not for annealed"),
@@ -319,8 +350,14 @@ def test_settings_out_of_range_are_refused(settings, words):
             {"name": "round_robin", "order": ["mood", "dop"]},
             r"schedule\.order names dop, which is no task; did you mean dup\?",
         ),
-        ({"weights": {"moot": 2.0}}, r"schedule\.weights names moot, which is no task; did you mean mood\?"),
-        ({"name": "sequential", "order": ["mood", "dup", "mood"]}, "sequential schedule names a task twice"),
+        (
+            {"weights": {"moot": 2.0}},
+            r"schedule\.weights names moot, which is no task; did you mean mood\?",
+        ),
+        (
+            {"name": "sequential", "order": ["mood", "dup", "mood"]},
+            "sequential schedule names a task twice",
+        ),
     ],
 )
 def test_a_schedule_that_does_not_fit_the_tasks_is_refused(settings, words):

@@ -19,7 +19,11 @@ from closeknit.search import (
     search,
 )
 
-SPACE = {"a": [1, 2, 3, 4], "b": {"low": 0.01, "high": 1.0, "log": True}, "n": {"low": 1, "high": 9}}
+SPACE = {
+    "a": [1, 2, 3, 4],
+    "b": {"low": 0.01, "high": 1.0, "log": True},
+    "n": {"low": 1, "high": 9},
+}
 
 
 def drained(steps, score):
@@ -53,7 +57,9 @@ def test_a_good_setting_is_found(method):
 @pytest.mark.parametrize("method", ["tpe", "random", "halving"])
 def test_a_search_is_repeatable_and_depends_on_its_seed(method):
     config = SearchConfig(method=method, trials=12)
-    one, again, other = (drained(search(SPACE, config, config.parts, seed), hill) for seed in (2, 2, 3))
+    one, again, other = (
+        drained(search(SPACE, config, config.parts, seed), hill) for seed in (2, 2, 3)
+    )
     assert one == again
     assert one[1] != other[1]
 
@@ -72,7 +78,9 @@ def test_halving_by_hand():
     # 9 settings on split 0, the best 3 on splits 1 and 2
     space = {"x": list(range(8))}
     config = SearchConfig(method="halving", trials=9)
-    chosen, tries = drained(search(space, config, 3, 2), lambda one: float(one.options.get("x", -1)))
+    chosen, tries = drained(
+        search(space, config, 3, 2), lambda one: float(one.options.get("x", -1))
+    )
     assert [len([t for t in tries if t.stage == stage]) for stage in (0, 1)] == [9, 6]
     assert {t.options["x"] for t in tries if t.stage == 1} == {5, 6, 7}
     assert chosen == {"x": 7}
@@ -82,7 +90,9 @@ def test_halving_by_hand():
 def test_a_grid_is_whole_and_its_first_best_wins():
     space = {"a": [1, 2], "b": ["x", "y", "z"]}
     config = SearchConfig(method="grid")
-    chosen, tries = drained(search(space, config, 2, 0), lambda one: 1.0 if one.options["a"] == 2 else 0.5)
+    chosen, tries = drained(
+        search(space, config, 2, 0), lambda one: 1.0 if one.options["a"] == 2 else 0.5
+    )
     assert len(tries) == 2 * 3 * 2 == most_tries(config, space, 2)
     assert chosen == {"a": 2, "b": "x"}
 
@@ -131,7 +141,9 @@ def test_whole_numbers_are_drawn_by_their_logarithms_where_told():
 
 @pytest.mark.parametrize("method", ["random", "halving", "tpe"])
 def test_a_seed_may_be_a_date(method):
-    _, tries = drained(search(SPACE, SearchConfig(method=method, trials=3), 1, 20240501 * 1000), hill)
+    _, tries = drained(
+        search(SPACE, SearchConfig(method=method, trials=3), 1, 20240501 * 1000), hill
+    )
     assert len(tries) == 3
 
 

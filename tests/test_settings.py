@@ -111,9 +111,13 @@ def test_right_values_are_kept_as_they_are():
 
 
 def test_an_unknown_setting_is_answered_with_the_nearest_one():
-    with pytest.raises(ConfigError, match=r"^unknown setting oven\.minuts; did you mean oven\.minutes\?$"):
+    with pytest.raises(
+        ConfigError, match=r"^unknown setting oven\.minuts; did you mean oven\.minutes\?$"
+    ):
         Oven.from_dict({"minuts": 3})
-    with pytest.raises(ConfigError, match=r"^unknown setting first\.x; known: degrees, endless, minutes"):
+    with pytest.raises(
+        ConfigError, match=r"^unknown setting first\.x; known: degrees, endless, minutes"
+    ):
         Oven.from_dict({"x": 3}, "first")
     with pytest.raises(ConfigError, match=r"^oven is not a table; write \[oven\]"):
         Oven.from_dict(3)
@@ -178,7 +182,9 @@ def test_options_of_a_command_stay_what_they_are_and_yield_to_set():
     run = read_config(None, ["train.seed=5"], options=options)
     assert run.encoder.name == "models/😀 \\ 3"
     assert (run.train.epochs, run.train.lr, run.train.seed) == (7, None, 5)
-    tasks = read_multitask("exp14", ["tasks.sts.rows=9"], options={"tasks.sts.data": "3", "train.seed": None})
+    tasks = read_multitask(
+        "exp14", ["tasks.sts.rows=9"], options={"tasks.sts.data": "3", "train.seed": None}
+    )
     assert (tasks.tasks["sts"].data, tasks.tasks["sts"].rows) == ("3", 9)
 
 
@@ -255,7 +261,9 @@ def test_the_keys_of_a_study_with_a_search_stay(selection, keys):
     planner = Planner(study, Loaded({"small": examples}, {"small": "print"}))
     cell = Cell("small", 60, 2, 0, np.arange(48), np.arange(48, 60), True)
     assert [planner.key(cell, name) for name in study.objectives] == keys
-    trial = planner._trial(cell, "supcon", study.objectives["supcon"], Try(0, {"train.lr": 1e-4}, 0), "r")
+    trial = planner._trial(
+        cell, "supcon", study.objectives["supcon"], Try(0, {"train.lr": 1e-4}, 0), "r"
+    )
     assert trial.key == "c2fb6956a25ca6585d0d"
 
 
@@ -301,16 +309,23 @@ def test_a_stored_run_without_a_later_setting_is_resumed():
     stored = json.loads(json.dumps(RunConfig().to_dict()))
     same = LaterRun.from_dict({"train": {"faster": False}})
     assert differences(LaterRun, stored, same.to_dict()) == []
-    assert differences(LaterRun, stored, LaterRun().to_dict()) == ["train.faster was False and is True"]
+    assert differences(LaterRun, stored, LaterRun().to_dict()) == [
+        "train.faster was False and is True"
+    ]
     stored["train"]["removed"] = 3
-    assert differences(RunConfig, stored, RunConfig().to_dict()) == ["train.removed was 3 and is None"]
+    assert differences(RunConfig, stored, RunConfig().to_dict()) == [
+        "train.removed was 3 and is None"
+    ]
 
 
 def test_only_settings_that_change_the_result_count_as_differences():
     now = RunConfig.from_dict({"train": {"checkpoint_seconds": 5.0, "clip": 2.0}}).to_dict()
     assert differences(RunConfig, RunConfig().to_dict(), now) == ["train.clip was 1.0 and is 2.0"]
     task = {"data": "a.csv"}
-    one, two = (MultiTaskConfig.from_dict({"tasks": tasks}).to_dict() for tasks in ({"a": task}, {"b": task}))
+    one, two = (
+        MultiTaskConfig.from_dict({"tasks": tasks}).to_dict()
+        for tasks in ({"a": task}, {"b": task})
+    )
     assert "tasks.b.data was None and is a.csv" in differences(MultiTaskConfig, one, two)
     del one["tasks.a"]["leaks"]
     stored = MultiTaskConfig.from_dict({"tasks": {"a": task}}).to_dict()
@@ -331,7 +346,9 @@ def test_the_key_of_a_search_takes_only_later_settings_that_are_used():
 
 @pytest.fixture(scope="module")
 def documents():
-    spec = importlib.util.spec_from_file_location("settings_pages", ROOT / "docs" / "settings_pages.py")
+    spec = importlib.util.spec_from_file_location(
+        "settings_pages", ROOT / "docs" / "settings_pages.py"
+    )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -358,7 +375,9 @@ def schema(name: str):
     return jsonschema.Draft7Validator(found)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "studies").glob("*.toml")), ids=lambda path: path.stem
+)
 def test_study_files_follow_their_schema(path):
     schema("study").validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
@@ -370,7 +389,9 @@ def test_recipes_follow_their_schema(path):
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_whole_run_file_follows_its_schema(name):
-    schema("run").validate(tomllib.loads(RunConfig.from_dict({"objective": {"name": name}}).to_toml()))
+    schema("run").validate(
+        tomllib.loads(RunConfig.from_dict({"objective": {"name": name}}).to_toml())
+    )
 
 
 def test_a_whole_file_for_embeddings_follows_its_schema():

@@ -65,7 +65,10 @@ def test_a_study_file_is_read_whole(file):
     assert wide.objective.name == "triple_entropy" and wide.objective.options == {"centers": 2000}
     assert plain.train.positives == wide.train.positives == 0  # the same batches for all
     assert study.search == SearchConfig(method="random", trials=5)
-    assert study.space("wide") == {"gamma": [0.05, 0.1], "train.lr": {"low": 1e-5, "high": 1e-3, "log": True}}
+    assert study.space("wide") == {
+        "gamma": [0.05, 0.1],
+        "train.lr": {"low": 1e-5, "high": 1e-3, "log": True},
+    }
     assert "train.lr" in study.space("cross_entropy")
 
 
@@ -108,10 +111,16 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
     with pytest.raises(ConfigError, match="unknown objective wyde; did you mean wide"):
         read_study(file(TOML), {"objectives": ["wyde"]}, {})
     with pytest.raises(ConfigError, match=r"study\.objectives is 5"):
-        read_study(file(TOML.replace("folds = 3", "folds = 3\nobjectives = 5")), {"objectives": ["wide"]}, {})
+        read_study(
+            file(TOML.replace("folds = 3", "folds = 3\nobjectives = 5")),
+            {"objectives": ["wide"]},
+            {},
+        )
     with pytest.raises(ConfigError, match="did you mean wide"):
         read_study(
-            file(TOML.replace("spaces.wide", "spaces.wid")), {"objectives": ["cross_entropy", "wide"]}, {}
+            file(TOML.replace("spaces.wide", "spaces.wid")),
+            {"objectives": ["cross_entropy", "wide"]},
+            {},
         )
     left_over = TOML.replace('baseline = "cross_entropy"', 'objectives = ["cross_entropy"]')
     with pytest.raises(ConfigError, match=r"\[objectives\.wide\] is not among"):
@@ -145,16 +154,31 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
         ),
         (('name = "four"', "name = 4"), "study.data.name is 4; it must be a text"),
         (("epochs = 3", "seed = 3"), r"train\.seed has no meaning in a study.*--seeds"),
-        (("train = { lr = 3e-5 }", "train = { seed = 3 }"), r"train\.seed has no meaning in a study"),
-        (("[train]", "[data]\ntest = 0.3\n[train]"), r"data\.test has no meaning in a study.*--folds"),
-        (('"train.lr" = {', '"train.seed" = {'), r"has train\.seed; rows and seeds are those of the study"),
-        (("gamma = [0.05, 0.1]", '"data.text" = ["a"]'), r"has data\.text; rows and seeds are those"),
+        (
+            ("train = { lr = 3e-5 }", "train = { seed = 3 }"),
+            r"train\.seed has no meaning in a study",
+        ),
+        (
+            ("[train]", "[data]\ntest = 0.3\n[train]"),
+            r"data\.test has no meaning in a study.*--folds",
+        ),
+        (
+            ('"train.lr" = {', '"train.seed" = {'),
+            r"has train\.seed; rows and seeds are those of the study",
+        ),
+        (
+            ("gamma = [0.05, 0.1]", '"data.text" = ["a"]'),
+            r"has data\.text; rows and seeds are those",
+        ),
         (("train = { lr = 3e-5 }", "train = 3"), "write a table like"),
         (
             ("centers = 2000", "centres = 2000"),
             "objective.centres for triple_entropy; did you mean objective.centers",
         ),
-        (("classes = 4", "clases = 4"), "unknown setting study.data.clases; did you mean study.data.classes"),
+        (
+            ("classes = 4", "clases = 4"),
+            "unknown setting study.data.clases; did you mean study.data.classes",
+        ),
         (
             ('baseline = "cross_entropy"', 'baseline = "cross_entrop"'),
             "is not among the objectives; did you mean",
@@ -194,7 +218,12 @@ def test_without_a_file_there_are_defaults():
     study = read_study(None, {"data": ["messages"]}, {})
     assert list(study.objectives) == ["cross_entropy", "triple_entropy"]
     assert study.reference == "cross_entropy"
-    assert (study.sizes, study.folds, study.seeds, study.search) == ((1000,), 5, (2, 16, 128, 2048), None)
+    assert (study.sizes, study.folds, study.seeds, study.search) == (
+        (1000,),
+        5,
+        (2, 16, 128, 2048),
+        None,
+    )
     with pytest.raises(ConfigError, match="needs data"):
         read_study(None, {}, {})
     with pytest.raises(ConfigError, match="given twice"):
@@ -245,8 +274,12 @@ def loaded():
 
 
 def study_of(**more):
-    configs = read_study(None, {"data": ["small"], "objectives": ["cross_entropy", "supcon"]}, {}).objectives
-    return Study((Source("small"),), configs, **{"sizes": (30, 0), "seeds": (2, 16), "folds": 3, **more})
+    configs = read_study(
+        None, {"data": ["small"], "objectives": ["cross_entropy", "supcon"]}, {}
+    ).objectives
+    return Study(
+        (Source("small"),), configs, **{"sizes": (30, 0), "seeds": (2, 16), "folds": 3, **more}
+    )
 
 
 def test_every_objective_sees_the_same_rows_and_every_row_is_tested_once(loaded):
@@ -262,7 +295,12 @@ def test_every_objective_sees_the_same_rows_and_every_row_is_tested_once(loaded)
                 assert not set(cell.train.tolist()) & set(cell.test.tolist())
                 assert len(cell.train) + len(cell.test) == size
     draws = [
-        {row for cell in cells if (cell.size, cell.seed) == (30, seed) for row in cell.test.tolist()}
+        {
+            row
+            for cell in cells
+            if (cell.size, cell.seed) == (30, seed)
+            for row in cell.test.tolist()
+        }
         for seed in (2, 16)
     ]
     assert draws[0] != draws[1]  # rows are drawn anew for each seed
@@ -356,7 +394,9 @@ def test_parts_of_a_data_set_can_be_taken_together(tmp_path, file):
         own = "".join(f"{part}{i},{'ab'[i % 2]}\n" for i in range(rows))
         (tmp_path / f"{part}.csv").write_text("text,label\n" + own)
     (tmp_path / "validation.csv").write_text("text,text2,label\none,two,a\n")
-    study = file(f'[study]\ndata = [{{source = "{tmp_path}", name = "both", parts = ["train", "test"]}}]')
+    study = file(
+        f'[study]\ndata = [{{source = "{tmp_path}", name = "both", parts = ["train", "test"]}}]'
+    )
     (source,) = read_study(study, {}, {}).data
     config = next(iter(study_of().objectives.values()))
     name, both = source.load(config)
@@ -370,7 +410,9 @@ def test_parts_of_a_data_set_can_be_taken_together(tmp_path, file):
 
 
 def test_rare_classes_are_told_of_and_kept():
-    examples = from_python([f"t{i}" for i in range(30)], ["a"] * 15 + ["b"] * 14 + ["c"], name="rare")
+    examples = from_python(
+        [f"t{i}" for i in range(30)], ["a"] * 15 + ["b"] * 14 + ["c"], name="rare"
+    )
     said = []
     cells = cells_of(study_of(sizes=(0,)), Loaded({"rare": examples}, {"rare": "x"}), said.append)
     assert sum(len(cell.test) for cell in cells if cell.seed == 2) == 30

@@ -146,7 +146,9 @@ def test_over_data_sets_each_counts_once():
     assert new.p_holm == pytest.approx(min(1.0, 2 * new.gain.p_value))
     assert new.p_signed_rank == pytest.approx(stats.wilcoxon(values).pvalue)
     assert (same.gain.mean, same.gain.p_value, same.p_signed_rank) == (0.0, 1.0, 1.0)
-    assert "Over 4 data sets of size S, new gains 1.08 points over base" in overall_in_words(new, "base")
+    assert "Over 4 data sets of size S, new gains 1.08 points over base" in overall_in_words(
+        new, "base"
+    )
     assert "could be chance" in overall_in_words(new, "base")
     assert "Over 4 data sets" in markdown_report(summarise(rows, "base"), "base")
 
@@ -164,8 +166,9 @@ def test_data_sets_of_one_source_count_once_together():
     assert overall_gains(summarise(rows("a", "a", "a", "b"), "base")) == []
     (found,) = overall_gains(summarise(rows("a", "a", "c", "b"), "base"))
     assert (found.data_sets, found.pools) == (4, 3)
-    assert "Over 4 data sets of size S (counted as 3, because some share texts)" in overall_in_words(
-        found, "base"
+    assert (
+        "Over 4 data sets of size S (counted as 3, because some share texts)"
+        in overall_in_words(found, "base")
     )
     (found,) = overall_gains(summarise(rows("", "", "", ""), "base"))  # rows of old do not know
     assert (found.data_sets, found.pools) == (4, 4)

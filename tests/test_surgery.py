@@ -16,11 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from closeknit import surgery
 from closeknit.data import Examples
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.multitask.heads import SingleHead
 from closeknit.objectives import Joint
+from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Term
-from closeknit.objectives.softmax import CrossEntropy
 from closeknit.processes import World
 from closeknit.samplers import batches_per_epoch, length_grouped
 from closeknit.surgery import Apart, cosines, pcgrad
@@ -69,7 +69,9 @@ def rows(*values, dtype=torch.float64):
 
 
 def random_rows(tasks, size, seed):
-    return torch.randn(tasks, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(
+        tasks, size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
+    )
 
 
 def seeded(seed):
@@ -96,7 +98,8 @@ def test_it_projects_as_the_paper_says(tasks, size):
     conflicts = 0
     for seed in range(10):
         gradients = (
-            random_rows(tasks, size, seed) * torch.logspace(-2, 2, tasks, dtype=torch.float64)[:, None]
+            random_rows(tasks, size, seed)
+            * torch.logspace(-2, 2, tasks, dtype=torch.float64)[:, None]
         )
         expected = oracle_pcgrad(gradients.tolist(), drawn(tasks, seed))
         assert torch.allclose(
@@ -142,7 +145,9 @@ def test_opposite_gradients_leave_nothing():
 def test_a_zero_gradient_divides_nothing_and_changes_nothing(place):
     gradients = random_rows(2, 6, seed=5)
     gradients[1] -= 2 * gradients[0]  # a conflict
-    with_zero = torch.cat([gradients[:place], torch.zeros(1, 6, dtype=torch.float64), gradients[place:]])
+    with_zero = torch.cat(
+        [gradients[:place], torch.zeros(1, 6, dtype=torch.float64), gradients[place:]]
+    )
     assert close(pcgrad(with_zero, seeded(0)), oracle_pcgrad(gradients.tolist(), [[1], [0]]))
     assert torch.equal(pcgrad(torch.zeros(3, 6)), torch.zeros(6))
 
@@ -151,7 +156,9 @@ def test_a_gradient_too_small_to_have_a_square_is_harmless():
     gradients = rows([1.0, 0.0], [-1e-23, 1e-23], dtype=torch.float32)
     found = pcgrad(gradients)
     assert torch.isfinite(found).all()
-    assert torch.allclose(found, torch.tensor([0.5, 0.5])) or torch.allclose(found, torch.tensor([1.0, 0.0]))
+    assert torch.allclose(found, torch.tensor([0.5, 0.5])) or torch.allclose(
+        found, torch.tensor([1.0, 0.0])
+    )
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -181,7 +188,9 @@ def test_the_order_matters_when_three_tasks_conflict_and_comes_from_the_generato
 def test_the_scale_of_the_gradients_does_not_matter(factor):
     for seed in range(5):
         gradients = random_rows(3, 8, seed)
-        assert close(pcgrad(factor * gradients, seeded(seed)), factor * pcgrad(gradients, seeded(seed)))
+        assert close(
+            pcgrad(factor * gradients, seeded(seed)), factor * pcgrad(gradients, seeded(seed))
+        )
 
 
 def test_float32_gradients_give_a_float32_result():
@@ -230,8 +239,13 @@ class Largest(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, arguments=(), options=None):
         made = function(*arguments, **(options or {}))
         for tensor in tree_leaves(made):
-            if isinstance(tensor, torch.Tensor) and tensor.untyped_storage().data_ptr() not in self.known:
-                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
+            if (
+                isinstance(tensor, torch.Tensor)
+                and tensor.untyped_storage().data_ptr() not in self.known
+            ):
+                self.numbers = max(
+                    self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size()
+                )
         return made
 
 
@@ -297,7 +311,9 @@ def test_gradients_are_taken_apart_and_given_back():
 CPU = World(torch.device("cpu"))
 
 
-def make_training(tiny, small, *, dropout=0.0, copies=False, frozen=False, combine=pcgrad, **options):
+def make_training(
+    tiny, small, *, dropout=0.0, copies=False, frozen=False, combine=pcgrad, **options
+):
     """Two tasks on one tiny encoder in float64, that contradict each other or are copies."""
     encoder, tokeniser = load_encoder(tiny(), max_length=16, dropout=dropout, frozen=frozen)
     texts, labels = small
@@ -321,10 +337,14 @@ def make_training(tiny, small, *, dropout=0.0, copies=False, frozen=False, combi
         with torch.random.fork_rng():
             torch.manual_seed(8)
             head = SingleHead(encoder.dim, 3)
-        head.out.weight.data *= 0.2 if copies or not number else -0.2  # what helps one task harms the other
+        head.out.weight.data *= (
+            0.2 if copies or not number else -0.2
+        )  # what helps one task harms the other
         objective = Joint([Term("loss", 1.0, CrossEntropy(), "logits")])
         weight = 1.0 + 1.5 * number
-        tasks.append(Task(name, batch, per_epoch, objective, nn.ModuleDict({"logits": head}), weight))
+        tasks.append(
+            Task(name, batch, per_epoch, objective, nn.ModuleDict({"logits": head}), weight)
+        )
     training = Training(encoder.double(), tasks, config, world=CPU, combine=combine)
     training.learners.double()
     return training
@@ -429,12 +449,15 @@ def test_what_no_task_reads_is_left_alone_under_surgery_as_without(tiny, small, 
 
 @pytest.mark.parametrize("accumulate", [1, 4])
 def test_agreement_is_the_cosine_over_the_rows_of_the_first_batches(tiny, small, accumulate):
-    training = make_training(tiny, small, batch_size=30, accumulate=accumulate)  # batches of 30 and of 6 rows
+    training = make_training(
+        tiny, small, batch_size=30, accumulate=accumulate
+    )  # batches of 30 and of 6 rows
     batches = [[own_gradients(training, task, n)[0] for n in range(2)] for task in training.tasks]
     sizes = [[len(task.batch(n, 0, 1).rows) for n in range(2)] for task in training.tasks]
     assert [set(own) for own in sizes] == [{30, 6}, {30, 6}]
     one, two = (
-        sum(size * own for size, own in zip(*task, strict=True)) for task in zip(sizes, batches, strict=True)
+        sum(size * own for size, own in zip(*task, strict=True))
+        for task in zip(sizes, batches, strict=True)
     )
     expected = (one @ two / (one.norm() * two.norm())).item()
     assert training.agreement() == {("one", "two"): pytest.approx(expected, abs=1e-10)}
@@ -451,7 +474,11 @@ def test_two_copies_of_a_task_agree_wholly(tiny, small, accumulate):
 def test_asking_for_the_agreement_changes_nothing(tiny, small):
     asked, silent = (make_training(tiny, small, dropout=0.3) for _ in range(2))
     for _ in range(2):
-        before, random, numbers = state_of(asked), torch.get_rng_state(), np.random.get_state()[1].copy()
+        before, random, numbers = (
+            state_of(asked),
+            torch.get_rng_state(),
+            np.random.get_state()[1].copy(),
+        )
         first = asked.agreement()
         assert asked.agreement() == first
         assert all(torch.equal(value, before[key]) for key, value in state_of(asked).items())
@@ -459,7 +486,9 @@ def test_asking_for_the_agreement_changes_nothing(tiny, small):
         assert np.array_equal(np.random.get_state()[1], numbers)
         assert all(parameter.grad is None for parameter in asked.learners.parameters())
         assert next(iter(asked)) == next(iter(silent))
-        assert all(torch.equal(value, state_of(asked)[key]) for key, value in state_of(silent).items())
+        assert all(
+            torch.equal(value, state_of(asked)[key]) for key, value in state_of(silent).items()
+        )
 
 
 def test_tasks_that_share_nothing_to_learn_need_no_surgery(tiny, small):

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from closeknit.data import Examples, from_python
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.errors import ConfigError
-from closeknit.tokens import Tokens, WordTokeniser
+from closeknit.tokenisers import WordTokeniser
+from closeknit.tokens import Tokens
 
 
 def ragged(pad_left: bool = False) -> Tokens:
@@ -41,7 +42,10 @@ def test_selected_rows_keep_their_tokens():
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
 def test_tokens_equal_the_tokenizers_own_padding(tiny, kind):
     _, tokeniser = load_encoder(tiny(kind), max_length=6)
-    texts, seconds = ["my card was stolen today please help", "refund ?"], ["it never came", "my money"]
+    texts, seconds = (
+        ["my card was stolen today please help", "refund ?"],
+        ["it never came", "my money"],
+    )
     for pairs in (None, seconds):
         ours = tokeniser(Examples(texts, pairs)).pad([0, 1])
         theirs = tokeniser.tokenizer(
@@ -72,7 +76,7 @@ def test_a_vocabulary_of_words_ranks_by_frequency_and_survives_saving(tmp_path):
     tokens = words(from_python(["the owl , ended", "Dog!"]))
     assert tokens.pad([0, 1])["input_ids"].tolist() == [[3, 1, 4, 1], [6, 1, 0, 0]]
     words.save(tmp_path)
-    assert WordTokeniser.load(tmp_path, 16).number == words.number
+    assert WordTokeniser.load(tmp_path, 16).id_of == words.id_of
 
 
 def test_a_pair_of_words_keeps_both_texts():

@@ -132,7 +132,11 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny, small):
     results = []
     for parts in (1, 3, 10):
         settings = config(
-            tiny, objective="cross_entropy", accumulate=parts, encoder={"dropout": 0.0}, batch_size=12
+            tiny,
+            objective="cross_entropy",
+            accumulate=parts,
+            encoder={"dropout": 0.0},
+            batch_size=12,
         )
         fit = ClassifierFit(from_python(*small), settings)
         results.append((run(fit), weights(fit)))
@@ -158,7 +162,10 @@ def test_rates_of_encoder_heads_and_proxies_are_their_own(tiny, small):
     assert rates == {1e-4: {"encoder"}, 2e-3: {"classify_heads"}, 5e-2: {"classify_objective"}}
     default = ClassifierFit(from_python(*small), config(tiny, lr=None))
     assert default.training.rates[0] == pytest.approx(5e-5 * 768 / 32)
-    assert ClassifierFit(from_python(*small), config(tiny, kind="textcnn", lr=None)).training.rates[0] == 1e-3
+    assert (
+        ClassifierFit(from_python(*small), config(tiny, kind="textcnn", lr=None)).training.rates[0]
+        == 1e-3
+    )
 
 
 def test_the_rate_rises_then_falls():
@@ -175,7 +182,9 @@ def test_the_rate_rises_then_falls():
 
 
 def test_early_stopping_keeps_the_best_state(tiny, small):
-    settings = config(tiny, objective="cross_entropy", epochs=40, lr=2e-3, validation=0.3, patience=3)
+    settings = config(
+        tiny, objective="cross_entropy", epochs=40, lr=2e-3, validation=0.3, patience=3
+    )
     fit = ClassifierFit(from_python(*small), settings)
     run(fit)
     scores = [record["weighted_f1"] for record in fit.session.history]
@@ -185,22 +194,32 @@ def test_early_stopping_keeps_the_best_state(tiny, small):
     from closeknit.evaluation import outputs
 
     logits, _ = outputs(fit.model.encoder, fit.model.heads, tokens)
-    assert (logits.argmax(1) == expected).mean() == pytest.approx(fit.session.history[best]["accuracy"])
+    assert (logits.argmax(1) == expected).mean() == pytest.approx(
+        fit.session.history[best]["accuracy"]
+    )
     assert fit.model.metrics["validation"]["weighted_f1"] == max(scores)
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(tiny, small, tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(
+    tiny, small, tmp_path
+):
     fit = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path)
     kept = None
     with pytest.raises(NotFinite) as error:
         for step in fit:
             if step.number == 4:
                 kept = weights(fit)
-                fit.training.tasks[0].objective.terms[0].objective.forward = lambda *_: torch.tensor(
-                    float("nan"), requires_grad=True
+                fit.training.tasks[0].objective.terms[0].objective.forward = lambda *_: (
+                    torch.tensor(float("nan"), requires_grad=True)
                 )
     message = str(error.value)
-    for words in ("step 5", "loss became nan", "training rows", "learning rate", "last good state is kept"):
+    for words in (
+        "step 5",
+        "loss became nan",
+        "training rows",
+        "learning rate",
+        "last good state is kept",
+    ):
         assert words in message
     assert same(weights(fit), kept)
     again = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path, resume=True)
@@ -209,10 +228,14 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(t
 
 
 @pytest.mark.parametrize("look_every", [3, 100])
-def test_a_late_look_finds_the_first_bad_update_and_none_after_it_applied(tiny, small, tmp_path, look_every):
+def test_a_late_look_finds_the_first_bad_update_and_none_after_it_applied(
+    tiny, small, tmp_path, look_every
+):
     whole = ClassifierFit(from_python(*small), config(tiny))
     run(whole)
-    fit = ClassifierFit(from_python(*small), config(tiny, checkpoint_seconds=900.0), folder=tmp_path)
+    fit = ClassifierFit(
+        from_python(*small), config(tiny, checkpoint_seconds=900.0), folder=tmp_path
+    )
     fit.training.look_every = look_every  # as on a GPU, where looking waits
     objective = fit.training.tasks[0].objective.terms[0].objective
     forward, kept, seen = objective.forward, None, 0
@@ -247,7 +270,8 @@ def test_a_run_that_diverges_says_so(tiny, small):
     with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
         run(
             ClassifierFit(
-                from_python(*small), config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=10, warmup=0.0)
+                from_python(*small),
+                config(tiny, lr=1e20, head_lr=1e30, clip=1e30, epochs=10, warmup=0.0),
             )
         )
 
@@ -259,7 +283,9 @@ def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(fit.training, "_views", full)
-    with pytest.raises(TrainingError, match=r"memory is full.*train\.batch_size.*train\.accumulate=2"):
+    with pytest.raises(
+        TrainingError, match=r"memory is full.*train\.batch_size.*train\.accumulate=2"
+    ):
         run(fit)
 
 
@@ -282,7 +308,9 @@ def test_bf16_trains_on_the_cpu_and_the_objective_answers_in_float32(tiny, small
         lambda module, views, loss: seen.append((views[0]["tokens"].z.dtype, loss[0].dtype))
     )
     losses = run(fit)
-    assert set(seen) == {(torch.bfloat16, torch.float32)} or set(seen) == {(torch.float32, torch.float32)}
+    assert set(seen) == {(torch.bfloat16, torch.float32)} or set(seen) == {
+        (torch.float32, torch.float32)
+    }
     assert losses[-1] < losses[0]
     assert {p.dtype for p in fit.training.parameters} == {torch.float32}
 
@@ -331,7 +359,9 @@ def test_lora_fits_and_saves_a_plain_model(tiny, small, tmp_path):
     model.save(tmp_path / "model")
     again = Model.load(tmp_path / "model")
     assert np.allclose(again.outputs(examples)[0], model.outputs(examples)[0], atol=1e-4)
-    assert not any("lora" in key for key in AutoModel.from_pretrained(tmp_path / "model").state_dict())
+    assert not any(
+        "lora" in key for key in AutoModel.from_pretrained(tmp_path / "model").state_dict()
+    )
 
 
 def test_pairs_can_be_learnt(tiny):

@@ -30,7 +30,7 @@ _WHERE = {
     "TrainConfig": "train_config",
     "TrainingError": "errors",
     "load": "data",
-    "load_encoder": "encoder",
+    "load_encoder": "encoder_loading",
     "read_study": "study_file",
     "run_study": "comparison",
     "train": "training",
@@ -70,7 +70,8 @@ if TYPE_CHECKING:
     from closeknit.data.catalogue import load
     from closeknit.data.examples import Examples
     from closeknit.embeddings.estimator import SentenceEncoder
-    from closeknit.encoder import Encoder, load_encoder
+    from closeknit.encoder import Encoder
+    from closeknit.encoder_loading import load_encoder
     from closeknit.errors import CloseknitError, ConfigError, DataError, ModelError, TrainingError
     from closeknit.multitask.config import MultiTaskConfig
     from closeknit.multitask.estimator import MultiTask

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from closeknit.checkpoint import read_json, read_tensors
-from closeknit.tokens import FileTokeniser
+from closeknit.tokenisers import FileTokeniser
 
 # The kin, and what transformers puts before the names of their tensors in a classifier.
 PREFIXES = {
@@ -103,14 +103,23 @@ class SelfAttention(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         dim = config.hidden_size
-        self.query, self.key, self.value = nn.Linear(dim, dim), nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.query, self.key, self.value = (
+            nn.Linear(dim, dim),
+            nn.Linear(dim, dim),
+            nn.Linear(dim, dim),
+        )
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.num_attention_heads = config.num_attention_heads
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         rate = self.dropout.p if self.training else 0.0
         return attend(
-            self.query(x), self.key(x), self.value(x), mask, heads=self.num_attention_heads, dropout=rate
+            self.query(x),
+            self.key(x),
+            self.value(x),
+            mask,
+            heads=self.num_attention_heads,
+            dropout=rate,
         )
 
 
@@ -176,7 +185,9 @@ class DistilAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         rate = self.dropout.p if self.training else 0.0
-        mixed = attend(self.q_lin(x), self.k_lin(x), self.v_lin(x), mask, heads=self.n_heads, dropout=rate)
+        mixed = attend(
+            self.q_lin(x), self.k_lin(x), self.v_lin(x), mask, heads=self.n_heads, dropout=rate
+        )
         attended: Tensor = self.out_lin(mixed)
         return attended
 
@@ -279,7 +290,7 @@ def load_bare(
         if config is None or tokeniser is None:
             return None
         if getattr(config, "type_vocab_size", None) == 1:
-            tokeniser.typed = False  # it knows no second text
+            tokeniser.has_token_types = False  # it knows no second text
         if dropout is not None:
             set_dropout(config, dropout)
         with torch.device("meta"):  # drawing weights takes longer than reading them
@@ -293,7 +304,9 @@ def load_bare(
             trunk.pooler = None
         # what has no place, such as a classifier's layers, is left; the caller knows what may be there
         known = {name: found[name].float() for name in trunk.state_dict()}
-        if any(name.startswith(("encoder.", "transformer.")) and name not in known for name in found):
+        if any(
+            name.startswith(("encoder.", "transformer.")) and name not in known for name in found
+        ):
             return None  # layers or parts of layers that the configuration does not tell of
         trunk.load_state_dict(known, assign=True)
     except Exception:  # safetensors and tokenizers raise their own; transformers is asked next, and what is wrong is said then
@@ -323,6 +336,9 @@ def read_config(folder: Path) -> Config | None:
     elif facts["model_type"] != "electra":
         facts.pop("embedding_size", None)  # only ELECTRA's means something
     facts.setdefault("pad_token_id", 1 if PREFIXES[facts["model_type"]] == "roberta" else 0)
-    if facts["hidden_act"] not in ACTIVATIONS or facts["hidden_size"] % facts["num_attention_heads"]:
+    if (
+        facts["hidden_act"] not in ACTIVATIONS
+        or facts["hidden_size"] % facts["num_attention_heads"]
+    ):
         return None
     return Config(**facts)

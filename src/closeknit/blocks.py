@@ -63,11 +63,17 @@ def layers_of(trunk: Any) -> list[Layer] | None:
     except AttributeError:
         return None
     plain = all(
-        type(linear) is nn.Linear and linear.bias is not None for own in found for linear in own.linears
+        type(linear) is nn.Linear and linear.bias is not None
+        for own in found
+        for linear in own.linears
     )
     absolute = getattr(trunk.config, "position_embedding_type", "absolute") in ("absolute", None)
     sized = heads_of(trunk) > 0 and trunk.config.hidden_size // heads_of(trunk) in (16, 32, 64, 128)
-    return found if plain and absolute and sized and not getattr(trunk.config, "is_decoder", False) else None
+    return (
+        found
+        if plain and absolute and sized and not getattr(trunk.config, "is_decoder", False)
+        else None
+    )
 
 
 def hooked(layers: Sequence[Layer]) -> bool:
@@ -120,9 +126,21 @@ class FusedTrunk:
     """
 
     def __init__(
-        self, trunk: Any, layers: list[Layer], halves: Halves, heads: int, dtype: torch.dtype, first: int = 0
+        self,
+        trunk: Any,
+        layers: list[Layer],
+        halves: Halves,
+        heads: int,
+        dtype: torch.dtype,
+        first: int = 0,
     ) -> None:
-        self.trunk, self.layers, self.halves, self.heads, self.dtype = trunk, layers, halves, heads, dtype
+        self.trunk, self.layers, self.halves, self.heads, self.dtype = (
+            trunk,
+            layers,
+            halves,
+            heads,
+            dtype,
+        )
         self.seed = torch.zeros((), dtype=torch.int64, device=layers[0].query.weight.device)
         self.first, self.passes = first, 0
 
@@ -156,7 +174,9 @@ class FusedTrunk:
                 site,
                 layer.attention_dropout.p,
             )
-            x, half = self._add_norm(mixed, x, layer.mix, layer.mix_norm, layer.mix_dropout.p, site + 1)
+            x, half = self._add_norm(
+                mixed, x, layer.mix, layer.mix_norm, layer.mix_dropout.p, site + 1
+            )
             wide = self._widen(half, layer)
             x, half = self._add_norm(
                 wide, x, layer.narrow, layer.narrow_norm, layer.narrow_dropout.p, site + 2
@@ -165,7 +185,9 @@ class FusedTrunk:
 
     def _widen(self, half: Tensor, layer: Layer) -> Tensor:
         copy = self.halves.of(layer.widen)
-        if type(layer.activation).__name__ in ("GELUActivation", "GELU") and _exact(layer.activation):
+        if type(layer.activation).__name__ in ("GELUActivation", "GELU") and _exact(
+            layer.activation
+        ):
             wide: Tensor = _Gelu.apply(F.linear(half, copy.weight), layer.widen.bias)
             return wide
         wide = layer.activation(F.linear(half, copy.weight, copy.bias))
@@ -184,20 +206,26 @@ class FusedTrunk:
         own: Any = self.trunk.embeddings
         R, T = ids.shape
         words = own.word_embeddings
-        z = _Lookup.apply(ids.flatten(), words.weight, -1 if words.padding_idx is None else words.padding_idx)
+        z = _Lookup.apply(
+            ids.flatten(), words.weight, -1 if words.padding_idx is None else words.padding_idx
+        )
         z = z.view(R, T, -1)
         table = own.position_embeddings.weight
         if self.trunk.config.model_type in ROBERTA:
             first = (
                 own.padding_idx + 1
             )  # positions are counted from there, and padding stands at the one before
-            z = z + torch.where(mask.bool()[..., None], table[first : first + T], table[first - 1].detach())
+            z = z + torch.where(
+                mask.bool()[..., None], table[first : first + T], table[first - 1].detach()
+            )
         else:
             z = z + table[:T]
         if hasattr(own, "token_type_embeddings"):
             kinds = own.token_type_embeddings.weight
             second = types is not None and len(kinds) > 1
-            z = z + (torch.where(types.bool()[..., None], kinds[1], kinds[0]) if second else kinds[0])
+            z = z + (
+                torch.where(types.bool()[..., None], kinds[1], kinds[0]) if second else kinds[0]
+            )
         norm = own.LayerNorm
         found: tuple[Tensor, Tensor] = _AddNorm.apply(
             None,
@@ -226,7 +254,9 @@ def fuse(
     fit = importlib.util.find_spec("triton") is not None
     layers = [layers_of(trunk) if fit else None for trunk in trunks]
     halves = Halves(
-        learners, dtype, [group for found in layers for own in found or [] for group in own.products]
+        learners,
+        dtype,
+        [group for found in layers for own in found or [] for group in own.products],
     )
     fused: list[FusedTrunk | None] = []
     for number, (trunk, found) in enumerate(zip(trunks, layers, strict=True)):
@@ -239,7 +269,9 @@ def fuse(
 
 
 def heads_of(trunk: Any) -> int:
-    return int(getattr(trunk.config, "num_attention_heads", 0) or getattr(trunk.config, "n_heads", 0) or 0)
+    return int(
+        getattr(trunk.config, "num_attention_heads", 0) or getattr(trunk.config, "n_heads", 0) or 0
+    )
 
 
 class _AddNorm(torch.autograd.Function):
@@ -261,7 +293,9 @@ class _AddNorm(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         from closeknit.kernels import layers
 
-        out, half, total, mean, shrink = layers.norm(a, bias, rest, gain, shift, eps, seed, site, p, dtype)
+        out, half, total, mean, shrink = layers.norm(
+            a, bias, rest, gain, shift, eps, seed, site, p, dtype
+        )
         ctx.save_for_backward(total, gain, mean, shrink, seed)
         ctx.site, ctx.p, ctx.half = site, p, None if a is None else a.dtype
         ctx.set_materialize_grads(False)
@@ -278,7 +312,18 @@ class _AddNorm(torch.autograd.Function):
             given[0], given[1], total, gain, mean, shrink, seed, ctx.site, ctx.p, ctx.half
         )
         gain_grad, shift_grad, *more = sums.split(total.shape[1])
-        return a, more[0] if more else None, rest, gain_grad, shift_grad, None, None, None, None, None
+        return (
+            a,
+            more[0] if more else None,
+            rest,
+            gain_grad,
+            shift_grad,
+            None,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 class _Attend(torch.autograd.Function):
@@ -309,7 +354,9 @@ class _Attend(torch.autograd.Function):
 
         qkv, biases, lengths, seed = ctx.saved_tensors
         grad = grads[0].contiguous()
-        own, sums = layers.attend_back(qkv, biases, lengths, grad, ctx.T, ctx.heads, seed, ctx.site, ctx.p)
+        own, sums = layers.attend_back(
+            qkv, biases, lengths, grad, ctx.T, ctx.heads, seed, ctx.site, ctx.p
+        )
         return own, sums, None, None, None, None, None, None
 
 

@@ -31,7 +31,9 @@ class Board:
             from rich.console import Console
             from rich.live import Live
 
-            self._live = Live(console=Console(stderr=True), refresh_per_second=2, get_renderable=self._shown)
+            self._live = Live(
+                console=Console(stderr=True), refresh_per_second=2, get_renderable=self._shown
+            )
             self._live.start()
         return self
 
@@ -48,7 +50,9 @@ class Board:
     def skip(self) -> None:
         self.counted += 1
 
-    def done(self, job: Job, outcome: Outcome, final: bool, rows: list[Result], baseline: str) -> None:
+    def done(
+        self, job: Job, outcome: Outcome, final: bool, rows: list[Result], baseline: str
+    ) -> None:
         """Count a job; tell of a run, and of trials now and then."""
         self.counted += 1
         self.worked += 1
@@ -72,7 +76,9 @@ class Board:
     def _left(self) -> str:
         done_before = self.before if self.jobs == self.runs else 0
         left = (
-            (self.jobs - self.counted - done_before) * (time.monotonic() - self.begun) / max(1, self.worked)
+            (self.jobs - self.counted - done_before)
+            * (time.monotonic() - self.begun)
+            / max(1, self.worked)
         )
         return _duration(left) + " left" + (" at most" if self.jobs != self.runs else "")
 
@@ -89,7 +95,10 @@ class Board:
             gain = f"{100 * line.gain.mean:+.2f}" if line.gain else ""
             p = f"{line.gain.p_value:.3f}" if line.gain and line.runs > 1 else ""
             score = f"{100 * line.f1_mean:.2f} ± {100 * line.f1_std:.2f}"
-            data, objective = Text(line.data), Text(line.objective)  # brackets in a name are no mark-up
+            data, objective = (
+                Text(line.data),
+                Text(line.objective),
+            )  # brackets in a name are no mark-up
             table.add_row(data, f"{line.size:,}", objective, str(line.runs), score, gain, p)
         status = f"{self.finished} of {self.runs} runs" + (
             f", {self.counted} trainings" if self.jobs != self.runs else ""

@@ -87,7 +87,9 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     return None
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
     # clones part what shares memory, such as tied weights, which the format refuses
     seen: set[int] = set()
     parted: dict[str, Tensor] = {}
@@ -174,5 +176,7 @@ def lock_folder(path: Path, folder: Path) -> IO[str] | None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         handle.close()
-        raise ConfigError(f"another run is using {folder}; wait for it, or name another folder") from None
+        raise ConfigError(
+            f"another run is using {folder}; wait for it, or name another folder"
+        ) from None
     return handle

@@ -108,7 +108,9 @@ def _run(
 ) -> list[Result]:
     results: dict[str, Result] = {}
     scores: dict[str, float] = {}
-    written: set[tuple[str, str | None]] = set()  # trials by their key and that of the run they are for
+    written: set[tuple[str, str | None]] = (
+        set()
+    )  # trials by their key and that of the run they are for
     begun = False  # whether the folder is this study's
 
     def begin() -> None:
@@ -125,13 +127,17 @@ def _run(
                 say(f"the last line of {out / name} was left half-written; that run is done again")
         results |= {result.key: result for result in read_results(out / RESULTS)}
         _refuse_other_settings(study, planner, cells, results, out)
-        trials = [trial for trial in read_json_lines(out / TRIALS) if {"key", "score"} <= trial.keys()]
+        trials = [
+            trial for trial in read_json_lines(out / TRIALS) if {"key", "score"} <= trial.keys()
+        ]
         scores |= {trial["key"]: trial["score"] for trial in trials}
         written |= {(trial["key"], trial.get("run")) for trial in trials}
     if not overwrite or not (out / STUDY).exists():
         begin()
     wanted = {planner.key(cell, name): (cell, name) for cell in cells for name in study.objectives}
-    board = Board(len(wanted), sum(key in results for key in wanted), planner.most_jobs(cells), show=show)
+    board = Board(
+        len(wanted), sum(key in results for key in wanted), planner.most_jobs(cells), show=show
+    )
     failures: list[str] = []
     told: set[str] = set()
     now = versions()
@@ -189,7 +195,9 @@ def _run(
         if begun:
             write_tables(out, study.reference, [results[key] for key in wanted if key in results])
     if failures:
-        raise TrainingError(f"{len(failures)} of {len(wanted)} runs failed, the first: {failures[0]}")
+        raise TrainingError(
+            f"{len(failures)} of {len(wanted)} runs failed, the first: {failures[0]}"
+        )
     return [results[key] for key in wanted]
 
 
@@ -219,7 +227,9 @@ def _drive(
     """Keep the runner in work: begin plans as it has room, and give each plan its outcomes when all are there."""
     waiting: deque[Job] = deque()
     running: dict[str, Job] = {}
-    asking: dict[str, list[_Open]] = {}  # key of a job that is waiting or running -> who wants its outcome
+    asking: dict[
+        str, list[_Open]
+    ] = {}  # key of a job that is waiting or running -> who wants its outcome
 
     def advance(one: _Open) -> None:
         """Take a plan as far as the outcomes that are there allow."""
@@ -305,7 +315,9 @@ def _refuse_other_settings(
 
 def _facts(study: Study, loaded: Loaded, command: str) -> dict[str, Any]:
     configs = {name: config.to_dict() for name, config in study.objectives.items()}
-    encoders = [config.encoder.name or "all-MiniLM-L6-v2 (bundled)" for config in study.objectives.values()]
+    encoders = [
+        config.encoder.name or "all-MiniLM-L6-v2 (bundled)" for config in study.objectives.values()
+    ]
     tables = next(iter(configs.values()))
     shared = {table: dict(tables[table]) for table in ("encoder", "train", "data")}
     del shared["train"]["seed"], shared["data"]["test"]  # a study has seeds and folds instead

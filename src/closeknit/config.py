@@ -57,13 +57,17 @@ class RunConfig(Configuration):
         Settings that the tables leave out come from the recipe of the objective, where it has one.
         """
         if "tasks" in tables:
-            raise ConfigError("[tasks] describes several tasks; train them with closeknit multitask")
+            raise ConfigError(
+                "[tasks] describes several tasks; train them with closeknit multitask"
+            )
         check_tables(cls, tables)
         name = tables.get("objective", {}).get("name")
         recipe = RECIPES.get(name, {}) if isinstance(name, str) else {}
         if tables.get("encoder", {}).get("name") == "textcnn":  # it has one way of pooling, its own
             recipe = {table: values for table, values in recipe.items() if table != "encoder"}
-        merged = {table: {**recipe.get(table, {}), **tables.get(table, {})} for table in tables_of(cls)}
+        merged = {
+            table: {**recipe.get(table, {}), **tables.get(table, {})} for table in tables_of(cls)
+        }
         return super().from_dict(merged)
 
 

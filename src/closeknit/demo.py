@@ -13,7 +13,7 @@ from closeknit.comparison import run_study
 from closeknit.config import RunConfig
 from closeknit.data import catalogue
 from closeknit.data.examples import from_python
-from closeknit.encoder import load_encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.evaluation import outputs, softmax
 from closeknit.progress import follow, say
 from closeknit.protocol import Result
@@ -48,7 +48,9 @@ class Demo:
     report: Path
 
 
-def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None, overwrite: bool = False) -> Demo:
+def run_demo(
+    out: Path, *, folds: int = 3, encoder: str | None = None, overwrite: bool = False
+) -> Demo:
     """Compare on folds of the training part, then train on all of it and score on the test part."""
     data = catalogue.load("messages")
     training, test = data.parts["train"], data.parts["test"]

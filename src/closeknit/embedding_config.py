@@ -35,7 +35,9 @@ class MethodConfig(SettingsTable, table="method"):
         help="Temperature of the loss; smaller is sharper, and 0.03 to 0.1 is usual. None is 0.05 for "
         "`simcse` and `multiple_negatives`, 0.04 for `mirror`, and 0.2 for `mirror` on phrases or words.",
     )
-    level: str = setting("sentence", choices=LEVELS, help="What the texts are that `mirror` learns from.")
+    level: str = setting(
+        "sentence", choices=LEVELS, help="What the texts are that `mirror` learns from."
+    )
     mask: int | None = setting(
         None,
         at_least=0,
@@ -119,7 +121,9 @@ class EmbeddingConfig(Configuration):
                 "a sentence encoder starts from a pretrained one; textcnn has no weights to start from"
             )
         if self.encoder.frozen:
-            raise ConfigError("encoder.frozen leaves nothing to learn: only the encoder is trained here")
+            raise ConfigError(
+                "encoder.frozen leaves nothing to learn: only the encoder is trained here"
+            )
         self.train.require_settled()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from closeknit.data.examples import Examples
-from closeknit.encoder import POOLINGS, Encoder, load_encoder
+from closeknit.encoder import POOLINGS, Encoder
+from closeknit.encoder_loading import load_encoder
 from closeknit.errors import ConfigError
 from closeknit.settings import SettingsTable, setting
-from closeknit.tokens import Tokeniser
+from closeknit.tokenisers import Tokeniser
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,9 @@ class EncoderConfig(SettingsTable, table="encoder"):
                 "encoder.frozen leaves pretrained weights as they are; not with textcnn or lora_rank"
             )
 
-    def load(self, vocabulary: Examples | None = None, *, bare: bool = False) -> tuple[Encoder, Tokeniser]:
+    def load(
+        self, vocabulary: Examples | None = None, *, bare: bool = False
+    ) -> tuple[Encoder, Tokeniser]:
         """The encoder and its tokeniser; TextCNN takes its words from the texts of `vocabulary`.
 
         With `bare` an encoder loads faster where its architecture allows it, and cannot be saved.

@@ -1,4 +1,4 @@
-"""The few errors a user can act on: each message says what was found and what to do about it."""
+"""The errors that a user can act on: each message says what was found and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class CloseknitError(Exception):
-    """Something the user can mend; the command line prints it as one line and exits with 2."""
+    """An error that the user can fix; the command line prints it as one line and exits with code 2."""
 
 
 class ConfigError(CloseknitError):
-    """A setting that is unknown, out of range, or at odds with another."""
+    """A setting that is unknown, out of range, or in conflict with another setting."""
 
 
 class DataError(CloseknitError):
@@ -23,11 +23,11 @@ class ModelError(CloseknitError):
 
 
 class TrainingError(CloseknitError):
-    """A run that cannot go on: the loss is not finite, or memory is full."""
+    """A run that cannot continue: the loss is not finite, or the memory is full."""
 
 
 class Stopped(CloseknitError):
-    """The user asked a run to stop; its state is saved."""
+    """The user asked a run to stop; the state of the run is saved."""
 
 
 class MissingExtra(CloseknitError):
@@ -38,9 +38,9 @@ class MissingExtra(CloseknitError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` when something known is near, else the list of what is known."""
+    """`; did you mean X?` for the known name X that is closest, else the list of all known names."""
     options = sorted(known)
-    near = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {near[0]}?"
+    closest = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
+    if closest:
+        return f"; did you mean {closest[0]}?"
     return f"; known: {', '.join(options)}" if options else ""

@@ -26,9 +26,14 @@ if TYPE_CHECKING:
 
 GRAIN = 8  # widths are multiples of it
 MOST_GRAPHS = 32  # shapes that are captured in one run; others are launched kernel by kernel
-BASE, CAPTURE = 56, 36  # tokens of width that an update's fixed cost is worth; updates that a capture costs
+BASE, CAPTURE = (
+    56,
+    36,
+)  # tokens of width that an update's fixed cost is worth; updates that a capture costs
 
-Numbers = tuple[tuple[str, ...], tuple[str, ...], Tensor]  # names of losses, names of terms, their values
+Numbers = tuple[
+    tuple[str, ...], tuple[str, ...], Tensor
+]  # names of losses, names of terms, their values
 Shape = tuple[tuple[str, int, int], ...]  # task, rows and width of each batch of an update
 
 
@@ -45,7 +50,9 @@ class Captured:
 class Graphs:
     """Does the updates of a training by graphs, where their shapes allow it."""
 
-    last: torch.cuda.Event | None = None  # when the last graph that reads torch's own seed will be done
+    last: torch.cuda.Event | None = (
+        None  # when the last graph that reads torch's own seed will be done
+    )
 
     def __init__(self, training: Training, tell: Callable[[str], None]) -> None:
         self.training, self.tell = training, tell
@@ -61,7 +68,9 @@ class Graphs:
         """Those of the run that begins: dropout draws by places in the padded batch, so they may not be another run's."""
         epochs = self.training.config.epochs
         self.widths = {task.name: task_widths(task, epochs) for task in self.training.tasks}
-        if len(self.captured) > MOST_GRAPHS // 2:  # room for this run's, where earlier ones had others
+        if (
+            len(self.captured) > MOST_GRAPHS // 2
+        ):  # room for this run's, where earlier ones had others
             wanted = {(name, width) for name, own in self.widths.items() for width in own}
             self.captured = {
                 shape: own
@@ -72,7 +81,8 @@ class Graphs:
     def update(self, turn: Sequence[Task], drawn: Sequence[Drawn]) -> Numbers:
         """One update with the next batch of each task; dropout is seeded already."""
         shape = tuple(
-            (task.name, len(own.share), self._width(task, own)) for task, own in zip(turn, drawn, strict=True)
+            (task.name, len(own.share), self._width(task, own))
+            for task, own in zip(turn, drawn, strict=True)
         )
         rows = [
             task.batch.on_device(own)
@@ -125,13 +135,17 @@ class Graphs:
                 with contextlib.suppress(RuntimeError):
                     graph.capture_end()
                 torch.cuda.synchronize()
-                self.pool = torch.cuda.graph_pool_handle()  # what the failed one leaves cannot be used again
+                self.pool = (
+                    torch.cuda.graph_pool_handle()
+                )  # what the failed one leaves cannot be used again
                 torch.cuda.empty_cache()  # a capture has memory of its own, which may be what was short
                 # else it may only want something that is loaded at first use
                 self.broken = shape in self.seen or isinstance(error, TrainingError)
                 if self.broken:
                     reason = str(error).strip().splitlines()[0]
-                    self.tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
+                    self.tell(
+                        f"updates are launched kernel by kernel, as they cannot be captured: {reason}"
+                    )
                 return None
             Graphs.last = self.stream.record_event()
         if stepper is not None:
@@ -186,7 +200,9 @@ def why_not(training: Training) -> str | None:
             isinstance(task.batch, Shelved) for task in training.tasks
         ),
         "an objective reads tokens whose number differs": not training.gaps
-        and any(view.endswith("tokens") for task in training.tasks for view in task.objective.views),
+        and any(
+            view.endswith("tokens") for task in training.tasks for view in task.objective.views
+        ),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
 
@@ -208,7 +224,9 @@ def choose_widths(found: np.ndarray, widest: int, times: float) -> list[int]:  #
     amounts = np.append(np.full(len(found), times), 0.0)
     options = np.unique(rounded)
     weight = np.array([amounts[rounded == option].sum() for option in options])
-    best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # number of options covered -> cost, widths
+    best: dict[int, tuple[float, list[int]]] = {
+        0: (0.0, [])
+    }  # number of options covered -> cost, widths
     for stop in range(1, len(options) + 1):
         price = BASE + options[stop - 1]
         best[stop] = min(

@@ -33,7 +33,9 @@ class Copy:
 
     def parts(self) -> list[tuple[Any, Tensor]]:
         """Each weight and bias, and its part of the copy."""
-        return self._matched(self.weight.detach(), None if self.bias is None else self.bias.detach())
+        return self._matched(
+            self.weight.detach(), None if self.bias is None else self.bias.detach()
+        )
 
     def gradients(self) -> list[tuple[Any, Tensor]]:
         """Each weight and bias that has a gradient, and that."""
@@ -95,7 +97,9 @@ class Halves:
 
     def gradients(self) -> dict[int, Tensor]:
         """The gradients of copies, by the id of the weight; where a weight has one of its own, both are added there."""
-        found = {id(master): gradient for copy in self.copies for master, gradient in copy.gradients()}
+        found = {
+            id(master): gradient for copy in self.copies for master, gradient in copy.gradients()
+        }
         for master in self.masters:
             if master.grad is not None and id(master) in found:
                 with torch.no_grad():

@@ -25,7 +25,11 @@ class Lean:
     """
 
     def __init__(
-        self, encoders: Sequence[Encoder], learners: nn.Module, dtype: torch.dtype, device: torch.device
+        self,
+        encoders: Sequence[Encoder],
+        learners: nn.Module,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         self.on_gpu = device.type == "cuda"
         trunks: Sequence[FusedTrunk | PlainTrunk | None]
@@ -34,9 +38,13 @@ class Lean:
             self.halves, trunks = fuse([encoder.trunk for encoder in encoders], learners, dtype)
         else:
             known = [(encoder.trunk, layers_of(encoder.trunk)) for encoder in encoders]
-            trunks = [None if layers is None else PlainTrunk(trunk, layers) for trunk, layers in known]
+            trunks = [
+                None if layers is None else PlainTrunk(trunk, layers) for trunk, layers in known
+            ]
         self.encoders = list(zip(encoders, trunks, strict=True))
-        inside = {id(m) for e, trunk in self.encoders if trunk is not None for m in e.trunk.modules()}
+        inside = {
+            id(m) for e, trunk in self.encoders if trunk is not None for m in e.trunk.modules()
+        }
         able = not self.on_gpu or importlib.util.find_spec("triton") is not None
         self.dropouts = [
             module
@@ -84,7 +92,9 @@ class Lean:
         tokens = [view for view in views if view.endswith("tokens")]
         for other, trunk in self.encoders:
             if isinstance(trunk, PlainTrunk):
-                own = tokens if other is encoder else []  # of a second encoder only the pooled vector is read
+                own = (
+                    tokens if other is encoder else []
+                )  # of a second encoder only the pooled vector is read
                 trunk.first_only = not own and other.pooling in ("first", "own")
                 trunk.packed = "all_tokens" not in own
 

@@ -53,7 +53,9 @@ class Loop:
         self.best_score, self.waited = -float("inf"), 0
         self.history: list[dict[str, Any]] = []
         self.epoch_loss = 0.0
-        self.task_losses: dict[str, list[float]] = {}  # sum and number of updates, since the last record
+        self.task_losses: dict[
+            str, list[float]
+        ] = {}  # sum and number of updates, since the last record
         # updates whose losses are in neither yet, and records that wait for them, with the number of their update
         self.unread: list[Step | tuple[int, dict[str, Any]]] = []
         self.saved = time.monotonic()  # when the last checkpoint was written
@@ -95,7 +97,9 @@ class Loop:
     def _evaluate(self, step: Step) -> Step:
         """Note the loss; score, keep the best state, and let others learn from it."""
         record: dict[str, Any] = {"epoch": step.epoch}
-        self.unread.append((step.number, record))  # its loss is read when something else waits for the device
+        self.unread.append(
+            (step.number, record)
+        )  # its loss is read when something else waits for the device
         if self.evaluate is not None:
             self._read_losses()
             scores = self.evaluate()
@@ -116,7 +120,9 @@ class Loop:
         for step in self.unread:
             if isinstance(step, tuple):
                 self._close(*step)
-            elif step.number <= self.training.number:  # one that was not finite is as if it had not been
+            elif (
+                step.number <= self.training.number
+            ):  # one that was not finite is as if it had not been
                 self.epoch_loss += step.loss
                 for task, loss in step.losses.items():
                     total, updates = self.task_losses.get(task, (0.0, 0))
@@ -130,14 +136,19 @@ class Loop:
             return
         record["loss"] = self.epoch_loss / (number % self.every or self.every)
         if len(self.training.tasks) > 1:
-            record |= {f"loss/{task}": total / updates for task, (total, updates) in self.task_losses.items()}
+            record |= {
+                f"loss/{task}": total / updates
+                for task, (total, updates) in self.task_losses.items()
+            }
         self.epoch_loss, self.task_losses = 0.0, {}
 
     def keep(self, score: float) -> None:
         """Take the state as it is now for the best so far."""
         self.best_score, self.waited = score, 0
         learners = self.training.learners.state_dict()
-        self.best = {key: value.detach().clone() for key, value in learners.items()}  # no wait for a GPU
+        self.best = {
+            key: value.detach().clone() for key, value in learners.items()
+        }  # no wait for a GPU
 
     def save_state(self) -> None:
         """Write a checkpoint now; between two steps, never during one."""
@@ -161,9 +172,17 @@ class Loop:
             return
         tensors, facts = found
         self.training.load_state(tensors, facts)
-        best = {key.removeprefix("best/"): value for key, value in tensors.items() if key.startswith("best/")}
+        best = {
+            key.removeprefix("best/"): value
+            for key, value in tensors.items()
+            if key.startswith("best/")
+        }
         self.best = best or None
         if self.best is not None:
             self.best_score = facts["best_score"]
-        self.waited, self.history, self.epoch_loss = facts["waited"], facts["history"], facts["epoch_loss"]
+        self.waited, self.history, self.epoch_loss = (
+            facts["waited"],
+            facts["history"],
+            facts["epoch_loss"],
+        )
         self.task_losses = facts["task_losses"]

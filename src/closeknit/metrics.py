@@ -1,20 +1,23 @@
-"""Scores: NumPy in, float out; no torch."""
+"""Scores of predictions and of vectors: NumPy arrays in, numbers out; no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Floating = TypeVar("Floating", np.float32, np.float64)
 _BLOCK = 1024  # rows compared at once
 
 
-def classification_scores(expected: Integers, predicted: Integers, names: Sequence[str]) -> dict[str, Any]:
-    """Accuracy, weighted and macro F1, the number of rows, and each class on its own.
+def classification_scores(
+    expected: Integers, predicted: Integers, names: Sequence[str]
+) -> dict[str, Any]:
+    """Accuracy, weighted and macro F1, the number of rows, and the scores of each class.
 
     The averages run over the classes that occur in `expected` or `predicted`.
     """
@@ -38,7 +41,7 @@ def classification_scores(expected: Integers, predicted: Integers, names: Sequen
 
 
 def confusion(expected: Integers, predicted: Integers, classes: int) -> Integers:
-    """Counts (C, C): row the expected class, column the predicted one."""
+    """Counts (C, C): a row per expected class, a column per predicted class."""
     counts = np.zeros((classes, classes), dtype=np.int64)
     np.add.at(counts, (expected, predicted), 1)
     return counts
@@ -47,65 +50,79 @@ def confusion(expected: Integers, predicted: Integers, classes: int) -> Integers
 # ---------------------------------------------------------------- embeddings
 
 
+def scaled_to_unit_length(rows: npt.NDArray[Floating]) -> npt.NDArray[Floating]:
+    """Rows (n, d) divided by their L2 norm, in their own precision; a row of zeros stays zero."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)  # (n, 1)
+    lengths[lengths == 0] = 1
+    scaled: npt.NDArray[Floating] = rows / lengths
+    return scaled
+
+
 def unit_rows(z: npt.ArrayLike) -> Floats:
-    """Rows (n, d) scaled to length 1, in double precision; a row of zeros has no direction and stays zero."""
+    """Checked rows (n, d), scaled to length 1 in double precision; a row of zeros stays zero."""
     rows = np.asarray(z, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
         raise ValueError(f"expected vectors as rows, (n, d); got the shape {rows.shape}")
     if not np.isfinite(rows).all():
         raise ValueError("a vector is not finite")
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)  # (n, 1)
-    unit: Floats = rows / np.where(lengths > 0, lengths, 1.0)
-    return unit
+    return scaled_to_unit_length(rows)
 
 
 def pair_cosines(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """The cosine (n,) of each row of `a` with its row of `b`."""
-    u, v = _matching(a, b)
-    return _without_noise(np.einsum("nd,nd->n", u, v))
+    """The cosine (n,) of each row of `a` with the same row of `b`."""
+    u, v = _unit_rows_of_both(a, b)
+    return _rounded(np.einsum("nd,nd->n", u, v))
 
 
 def alignment(a: npt.ArrayLike, b: npt.ArrayLike, *, alpha: float = 2) -> float:
-    """How near the two sides of a pair lie on the unit sphere; smaller is better (Wang and Isola, ICML 2020).
+    """How near the two sides of a pair lie; smaller is better (Wang and Isola, ICML 2020).
 
         mean_i |a_i - b_i|^alpha
 
-    With alpha 2: 0 when both sides are one point, 4 when they are opposite.
+    With alpha 2: 0 when both sides are the same point, 4 when they are opposite.
     """
-    u, v = _matching(a, b)
+    u, v = _unit_rows_of_both(a, b)
     return float(np.mean(np.linalg.norm(u - v, axis=1) ** alpha))
 
 
 def uniformity(z: npt.ArrayLike, *, t: float = 2) -> float:
-    """How evenly rows are spread over the unit sphere; smaller is better (Wang and Isola, ICML 2020).
+    """How evenly unit rows are spread; smaller is better (Wang and Isola, ICML 2020).
 
         log mean_{i<j} exp(-t |z_i - z_j|^2)
 
-    It is 0 when all rows are one point. Every pair counts, a block of pairs at a time.
+    It is 0 when all rows are the same point. All pairs are compared, one block of pairs at a time.
     """
     u = unit_rows(z)
     n = len(u)
     if n < 2:
         raise ValueError("uniformity needs two rows or more")
     squares = np.einsum("nd,nd->n", u, u)  # (n,): 1, or 0 for a row of zeros
-    sums: list[float] = []  # the logarithm of each block's sum
+    log_sums: list[float] = []  # one per block
     for i in range(0, n, _BLOCK):
         rows = slice(i, i + _BLOCK)
         for j in range(i, n, _BLOCK):
             columns = slice(j, j + _BLOCK)
-            powers = u[rows] @ u[columns].T  # (B, B)
-            powers *= 2 * t
-            powers -= t * (squares[rows, None] + squares[None, columns])
-            chosen = powers[np.triu_indices(len(powers), 1)] if i == j else powers.ravel()
+            exponents = u[rows] @ u[columns].T  # (B, B)
+            exponents *= 2 * t
+            exponents -= t * (squares[rows, None] + squares[None, columns])
+            is_on_diagonal = i == j  # then each pair occurs twice, and each row with itself
+            chosen = (
+                exponents[np.triu_indices(len(exponents), 1)]
+                if is_on_diagonal
+                else exponents.ravel()
+            )
             if chosen.size:
                 peak = chosen.max()
                 chosen -= peak
-                sums.append(float(peak + np.log(np.exp(chosen, out=chosen).sum())))
-    return float(np.logaddexp.reduce(sums) - np.log(n * (n - 1) / 2))
+                log_sums.append(float(peak + np.log(np.exp(chosen, out=chosen).sum())))
+    return float(np.logaddexp.reduce(log_sums) - np.log(n * (n - 1) / 2))
 
 
 def anisotropy(z: npt.ArrayLike) -> float:
-    """The mean cosine of all pairs of rows: near 0 when directions are used evenly, 1 when all rows share one.
+    """The mean cosine of all pairs of rows.
+
+    It is near 0 when the rows use all directions evenly, and 1 when all rows have the same
+    direction.
 
     mean_{i<j} <z_i, z_j> = (|sum_i z_i|^2 - sum_i |z_i|^2) / (n (n - 1)) on unit rows.
     """
@@ -118,16 +135,18 @@ def anisotropy(z: npt.ArrayLike) -> float:
 
 
 def pearson(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """The correlation of two columns; 0 when one of them is constant and so says nothing."""
+    """The correlation of two columns; 0 when one of them is constant."""
     x, y = _columns(a, b)
     if x.min() == x.max() or y.min() == y.max():
         return 0.0
-    x, y = _standing(x), _standing(y)
-    return float(np.clip(x @ y, -1.0, 1.0))
+    return float(np.clip(_standardised(x) @ _standardised(y), -1.0, 1.0))
 
 
 def spearman(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
-    """The correlation of the ranks of two columns, equal values sharing their mean rank; 0 when one is constant."""
+    """The correlation of the ranks of two columns; 0 when one of them is constant.
+
+    Equal values share their mean rank.
+    """
     from scipy.stats import rankdata
 
     x, y = _columns(a, b)
@@ -141,39 +160,60 @@ def retrieval_scores(
     *,
     k: Sequence[int] = (1, 5, 10),
 ) -> dict[str, float]:
-    """How high the relevant documents stand when documents are ordered by their cosine with a query.
+    """How high the relevant documents rank when documents are ordered by their cosine with a query.
 
         mrr       mean over queries of 1 / (rank of the best relevant document)
         recall@k  mean over queries of the share of its relevant documents among the first k
 
-    `relevant` holds the document numbers of each query. Of equally near documents the irrelevant ones
-    come first, so that an encoder which maps all texts to one point earns nothing.
+    `relevant` holds the document numbers of each query. Among documents with the same cosine the
+    irrelevant ones come first, so that an encoder that maps all texts to one point scores nothing.
     """
-    q, d = unit_rows(queries), unit_rows(documents)
+    q = unit_rows(queries)
+    d = unit_rows(documents)
     if q.shape[1] != d.shape[1]:
         raise ValueError(f"queries have {q.shape[1]} dimensions, documents {d.shape[1]}")
-    if len(relevant) != len(q):
-        raise ValueError(f"{len(q)} queries, but relevant documents for {len(relevant)}")
     if any(depth < 1 for depth in k):
         raise ValueError(f"k is {tuple(k)}; every depth must be at least 1")
-    wanted = [np.unique(np.asarray(own, dtype=np.int64)) for own in relevant]
-    for number, own in enumerate(wanted):
-        if not own.size:
-            raise ValueError(f"query {number} has no relevant document")
-        if own[0] < 0 or own[-1] >= len(d):
-            raise ValueError(f"query {number}: relevant documents must be numbers from 0 to {len(d) - 1}")
-    first = 0.0
-    found = dict.fromkeys(k, 0.0)
+    relevant_of = _checked_relevant(relevant, len(q), len(d))
+    sum_of_reciprocal_ranks = 0.0
+    sum_of_shares = dict.fromkeys(k, 0.0)
     for start in range(0, len(q), _BLOCK):
-        for row, own in zip(_cosines(q[start : start + _BLOCK], d), wanted[start:], strict=False):
-            near = np.sort(row[own])[::-1]  # (m,): the relevant ones, best first
-            at_least = np.count_nonzero(row >= near[:, None], axis=1)  # (m,)
-            irrelevant = at_least - np.count_nonzero(near >= near[:, None], axis=1)  # (m,)
-            ranks = irrelevant + np.arange(1, len(near) + 1)  # (m,)
-            first += 1.0 / ranks[0]
+        cosines = _cosines(q[start : start + _BLOCK], d)  # (block, documents)
+        for row, relevant_documents in zip(cosines, relevant_of[start:], strict=False):
+            ranks = _ranks(row, relevant_documents)
+            sum_of_reciprocal_ranks += 1.0 / ranks[0]
             for depth in k:
-                found[depth] += int(np.count_nonzero(ranks <= depth)) / len(near)
-    return {"mrr": float(first / len(q)), **{f"recall@{depth}": found[depth] / len(q) for depth in k}}
+                sum_of_shares[depth] += int(np.count_nonzero(ranks <= depth)) / len(ranks)
+    recalls = {f"recall@{depth}": sum_of_shares[depth] / len(q) for depth in k}
+    return {"mrr": float(sum_of_reciprocal_ranks / len(q)), **recalls}
+
+
+def _checked_relevant(
+    relevant: Sequence[Sequence[int]], queries: int, documents: int
+) -> list[npt.NDArray[np.int64]]:
+    """The relevant documents of each query, each document once."""
+    if len(relevant) != queries:
+        raise ValueError(f"{queries} queries, but relevant documents for {len(relevant)}")
+    relevant_of = [np.unique(np.asarray(numbers, dtype=np.int64)) for numbers in relevant]
+    for query, numbers in enumerate(relevant_of):
+        if not numbers.size:
+            raise ValueError(f"query {query} has no relevant document")
+        if numbers[0] < 0 or numbers[-1] >= documents:
+            raise ValueError(
+                f"query {query}: relevant documents must be numbers from 0 to {documents - 1}"
+            )
+    return relevant_of
+
+
+def _ranks(cosines: Floats, relevant: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The ranks (m,) of the relevant documents of one query, best first."""
+    near = np.sort(cosines[relevant])[::-1]  # (m,)
+    at_least_as_near = np.count_nonzero(cosines >= near[:, None], axis=1)  # (m,)
+    relevant_among_them = np.count_nonzero(near >= near[:, None], axis=1)  # (m,)
+    ranks: npt.NDArray[np.int64] = (
+        at_least_as_near - relevant_among_them + np.arange(1, len(near) + 1)
+    )
+    return ranks
 
 
 def knn_accuracy(
@@ -186,69 +226,91 @@ def knn_accuracy(
 ) -> float:
     """The share of test rows whose k nearest training rows, by cosine, vote for the right class.
 
-    Of classes with equally many votes the one with the nearest row wins; of equally near rows the
-    earlier counts as nearer. Where there are fewer than k training rows, all of them vote.
+    If several classes have equally many votes, the class with the nearest row wins; of equally near
+    rows, the earlier row counts as nearer. If there are fewer than k training rows, all of them
+    vote.
     """
-    train, expected, test, answers = _labelled(train_z, train_y, test_z, test_y)
+    train, expected, test, answers = _checked_split(train_z, train_y, test_z, test_y)
     if k < 1:
         raise ValueError(f"k is {k}; it must be at least 1")
     classes, y = np.unique(expected, return_inverse=True)  # y: (n,) numbers of classes
-    k, right = min(k, len(train)), 0
+    k = min(k, len(train))
+    right = 0
     for start in range(0, len(test), _BLOCK):
-        for row, answer in zip(_cosines(test[start : start + _BLOCK], train), answers[start:], strict=False):
-            least = np.partition(row, -k)[-k]  # the k-th nearest: few rows are left to put in order
-            close = np.flatnonzero(row >= least)
-            votes = y[close[np.argsort(-row[close], kind="stable")][:k]]  # (k,), nearest first
-            right += bool(classes[votes[np.argmax(np.bincount(votes)[votes])]] == answer)
+        block = slice(start, start + _BLOCK)
+        for row, answer in zip(_cosines(test[block], train), answers[block], strict=True):
+            kth_nearest = np.partition(row, -k)[-k]  # only few rows are left to sort
+            close = np.flatnonzero(row >= kth_nearest)
+            nearest_first = close[np.argsort(-row[close], kind="stable")]
+            votes = y[nearest_first[:k]]  # (k,)
+            winner = votes[np.argmax(np.bincount(votes)[votes])]
+            right += bool(classes[winner] == answer)
     return right / len(test)
 
 
 def probe_accuracy(
     train_z: npt.ArrayLike, train_y: npt.ArrayLike, test_z: npt.ArrayLike, test_y: npt.ArrayLike
 ) -> float:
-    """The accuracy of a logistic regression on frozen vectors, each dimension standardised on the training rows."""
+    """The accuracy of a logistic regression on frozen vectors.
+
+    Each dimension is standardised by the training rows.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    _labelled(train_z, train_y, test_z, test_y)  # raises where shapes disagree
+    _checked_split(train_z, train_y, test_z, test_y)
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
     probe.fit(np.asarray(train_z, dtype=np.float64), np.asarray(train_y))
-    found = probe.predict(np.asarray(test_z, dtype=np.float64))
-    return float(np.mean(found == np.asarray(test_y)))
+    predicted = probe.predict(np.asarray(test_z, dtype=np.float64))
+    return float(np.mean(predicted == np.asarray(test_y)))
 
 
-def _matching(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
-    u, v = unit_rows(a), unit_rows(b)
+def _unit_rows_of_both(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """The unit rows of two sides that have to be of the same shape."""
+    u = unit_rows(a)
+    v = unit_rows(b)
     if u.shape != v.shape:
         raise ValueError(f"the two sides differ in shape: {u.shape} and {v.shape}")
     return u, v
 
 
-def _labelled(
+def _checked_split(
     train_z: npt.ArrayLike, train_y: npt.ArrayLike, test_z: npt.ArrayLike, test_y: npt.ArrayLike
 ) -> tuple[Floats, npt.NDArray[Any], Floats, npt.NDArray[Any]]:
-    train, test = unit_rows(train_z), unit_rows(test_z)
-    expected, answers = np.asarray(train_y), np.asarray(test_y)
+    """(unit training rows, their labels, unit test rows, their labels), if the shapes agree."""
+    train = unit_rows(train_z)
+    test = unit_rows(test_z)
+    train_labels = np.asarray(train_y)
+    test_labels = np.asarray(test_y)
     if train.shape[1] != test.shape[1]:
-        raise ValueError(f"training rows have {train.shape[1]} dimensions, test rows {test.shape[1]}")
-    for rows, labels, what in ((train, expected, "training"), (test, answers, "test")):
+        raise ValueError(
+            f"training rows have {train.shape[1]} dimensions, test rows {test.shape[1]}"
+        )
+    for rows, labels, what in ((train, train_labels, "training"), (test, test_labels, "test")):
         if labels.shape != (len(rows),):
             raise ValueError(f"{len(rows)} {what} rows, but labels of shape {labels.shape}")
-    return train, expected, test, answers
+    return train, train_labels, test, test_labels
 
 
 def _columns(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
-    x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    """Two columns (n,), if they are finite and of one length."""
+    x = np.asarray(a, dtype=np.float64)
+    y = np.asarray(b, dtype=np.float64)
     if x.ndim != 1 or x.shape != y.shape or not x.size:
-        raise ValueError(f"expected two columns of one length; got the shapes {x.shape} and {y.shape}")
+        raise ValueError(
+            f"expected two columns of one length; got the shapes {x.shape} and {y.shape}"
+        )
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("a value is not finite")
     return x, y
 
 
-def _standing(x: Floats) -> Floats:
-    """Centred, and scaled to length 1; the largest entry first, so that squares neither vanish nor overflow."""
+def _standardised(x: Floats) -> Floats:
+    """A column centred and scaled to length 1.
+
+    It is first divided by its largest entry, so that squares neither vanish nor overflow.
+    """
     x = x / np.abs(x).max()
     x = x - x.mean()
     x = x / np.abs(x).max()
@@ -257,10 +319,11 @@ def _standing(x: Floats) -> Floats:
 
 
 def _cosines(u: Floats, v: Floats) -> Floats:
-    return _without_noise(u @ v.T)
+    """The cosines (n, m) of unit rows u (n, d) and v (m, d)."""
+    return _rounded(u @ v.T)
 
 
-def _without_noise(cosines: Floats) -> Floats:
-    """Equal vectors get equal cosines, whatever order a product was summed in: ties stay ties."""
+def _rounded(cosines: Floats) -> Floats:
+    """Rounded, so that equal vectors have equal cosines in whatever order a sum was computed."""
     rounded: Floats = np.round(cosines, 12)
     return rounded

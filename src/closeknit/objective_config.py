@@ -19,7 +19,9 @@ LATER_OPTIONS: dict[str, dict[str, Any]] = {}
 class ObjectiveConfig(SettingsTable, table="objective"):
     """A name of the OBJECTIVES table and the options it takes; in a file both stand in one table."""
 
-    name: str = setting("cross_entropy", help="Name of the objective, as `closeknit objectives` lists it.")
+    name: str = setting(
+        "cross_entropy", help="Name of the objective, as `closeknit objectives` lists it."
+    )
     options: dict[str, Any] = setting(
         default_factory=dict,
         help="Options of the objective, as `closeknit objectives NAME` lists them.",
@@ -48,7 +50,9 @@ class ObjectiveConfig(SettingsTable, table="objective"):
         objective = values.get("name", cls.name)
         defaults = objective_options(objective) if isinstance(objective, str) else {}
         options = {
-            key: value for key, value in given.items() if key not in defaults or value != defaults[key]
+            key: value
+            for key, value in given.items()
+            if key not in defaults or value != defaults[key]
         }
         return cls(objective, options)
 
@@ -61,7 +65,9 @@ class ObjectiveConfig(SettingsTable, table="objective"):
         """The name and all options, without later options at the value from before they existed."""
         later = LATER_OPTIONS.get(self.name, {})
         return {
-            key: value for key, value in self.to_dict().items() if key not in later or value != later[key]
+            key: value
+            for key, value in self.to_dict().items()
+            if key not in later or value != later[key]
         }
 
     @classmethod

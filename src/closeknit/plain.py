@@ -40,7 +40,9 @@ class PlainTrunk:
         ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
         R, T = ids.shape
         full = not self.packed or bool(mask.all())
-        places = None if full else mask.flatten().nonzero()[:, 0]  # (N,) of the tokens that are computed
+        places = (
+            None if full else mask.flatten().nonzero()[:, 0]
+        )  # (N,) of the tokens that are computed
         start = (
             torch.arange(R) * T if full else F.pad(mask.sum(1).cumsum(0), (1, 0))[:-1]
         )  # (R,) first tokens
@@ -76,7 +78,11 @@ class PlainTrunk:
         q = q if last else _laid(q, places, R * T)
 
         def split(z: Tensor, tokens: int) -> Tensor:
-            return z.view(R, tokens, self.heads, -1).transpose(1, 2).reshape(R * self.heads, tokens, -1)
+            return (
+                z.view(R, tokens, self.heads, -1)
+                .transpose(1, 2)
+                .reshape(R * self.heads, tokens, -1)
+            )
 
         found: Tensor = _Attention.apply(
             split(q, width),
@@ -173,4 +179,10 @@ class _Attention(torch.autograd.Function):
         if keep is not None:
             slope.mul_(keep)
         slope = torch._softmax_backward_data(slope, share, -1, share.dtype)
-        return torch.bmm(slope, k).mul_(ctx.size), torch.bmm(slope.mT, q).mul_(ctx.size), dv, None, None
+        return (
+            torch.bmm(slope, k).mul_(ctx.size),
+            torch.bmm(slope.mT, q).mul_(ctx.size),
+            dv,
+            None,
+            None,
+        )

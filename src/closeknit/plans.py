@@ -15,14 +15,16 @@ from typing import Any
 from closeknit.config import RunConfig
 from closeknit.data.examples import Examples, Fingerprint, Rows
 from closeknit.data.splits import folds, subset
-from closeknit.encoder import identity
+from closeknit.encoder_loading import identity
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.progress import say
 from closeknit.protocol import Job, Outcome, Result
 from closeknit.search import Try, most_tries, search
 from closeknit.study import Study, with_options
 
-INNER_FOLDS = 5  # a training fold is cut into so many; the first ones are the validation parts of its search
+INNER_FOLDS = (
+    5  # a training fold is cut into so many; the first ones are the validation parts of its search
+)
 
 Plan = Generator[list[Job], list[Outcome], None]
 
@@ -111,7 +113,11 @@ def _check_fold(study: Study, where: str, counts: Mapping[str, int]) -> None:
             f'{where}: the rows that a fold trains on are all of the class "{next(iter(counts))}", the others are too rare; '
             "take more rows"
         )
-    if study.search is not None and study.selection == "nested" and any(map(study.space, study.objectives)):
+    if (
+        study.search is not None
+        and study.selection == "nested"
+        and any(map(study.space, study.objectives))
+    ):
         parts = max(INNER_FOLDS, study.search.parts)
         if max(counts.values()) < parts:
             raise DataError(
@@ -134,7 +140,11 @@ class Planner:
         chosen = study.search.key_content() if study.search else None
         self.mode = study.selection if study.search else "fixed"
         self.tags: dict[str, list[Any]] = {
-            name: [self.mode, chosen, {k: v for k, v in study.space(name).items()} if chosen else None]
+            name: [
+                self.mode,
+                chosen,
+                {k: v for k, v in study.space(name).items()} if chosen else None,
+            ]
             for name in study.objectives
         }
         self.encoders: dict[str | None, str | None] = {}  # name -> what tells it apart
@@ -192,7 +202,9 @@ class Planner:
         if self.study.space(name):
             runs = [self.key(cell, name) for cell in cells]
             config = yield from self._search(name, cells, runs, seed=0)
-        yield [self._final(cell, name, config) for cell in cells if self.key(cell, name) not in done]
+        yield [
+            self._final(cell, name, config) for cell in cells if self.key(cell, name) not in done
+        ]
 
     def _search(
         self, name: str, splits: Sequence[Cell], runs: Sequence[str], seed: int
@@ -211,7 +223,12 @@ class Planner:
                 return with_options(config, stop.value)
 
     def _trial(self, cell: Cell, name: str, config: RunConfig, one: Try, run: str) -> Job:
-        facts = {"options": one.options, "split": one.split, "trial": one.number, "stage": one.stage}
+        facts = {
+            "options": one.options,
+            "split": one.split,
+            "trial": one.number,
+            "stage": one.stage,
+        }
         facts["run"] = run  # the key of the run that it is for
         return self._job(cell, name, with_options(config, one.options), facts=facts)
 

@@ -11,7 +11,6 @@ import ctypes
 import os
 import platform
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from closeknit.objectives.joint import View
+from closeknit.objectives.view import View
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,16 @@ def this_world(device: str | None = None) -> World:
 
 def _launched() -> bool:
     """Whether a launcher left signs in the environment, or this program set up processes itself."""
-    signs = ("ACCELERATE_", "FORK_LAUNCHED", "LOCAL_RANK", "RANK", "WORLD_SIZE", "OMPI_", "PMI_", "MV2_")
+    signs = (
+        "ACCELERATE_",
+        "FORK_LAUNCHED",
+        "LOCAL_RANK",
+        "RANK",
+        "WORLD_SIZE",
+        "OMPI_",
+        "PMI_",
+        "MV2_",
+    )
     return "accelerate" in sys.modules or any(name.startswith(signs) for name in os.environ)
 
 
@@ -63,12 +71,6 @@ def return_memory() -> None:
     """
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def wake_gpu() -> None:
-    """Let a GPU, where there is one, begin to start up: it takes seconds, in which others can be imported."""
-    if torch.cuda.is_available() and not torch.cuda.is_initialized():
-        threading.Thread(target=lambda: torch.zeros(1, device="cuda"), daemon=True).start()
 
 
 def gather(view: View, world: World, filler: bool = False, copies: int = 1) -> View:
@@ -169,7 +171,9 @@ def seeded(world: World, *numbers: int) -> Iterator[None]:
         torch.cuda.init()
         generators.append(torch.cuda.default_generators[world.device.index or 0])
     before = [generator.get_state() for generator in generators]
-    for generator in generators:  # not by torch.manual_seed, which looks for every kind of device each time
+    for (
+        generator
+    ) in generators:  # not by torch.manual_seed, which looks for every kind of device each time
         generator.manual_seed(mix(*numbers))
     try:
         yield

@@ -104,7 +104,9 @@ def _lines(fit: Followed[AStep], label: str, every: float = 10.0) -> Iterator[AS
 
 
 @contextlib.contextmanager
-def progress_bar(label: str, total: int, *, show: bool = True) -> Iterator[Callable[[int], object] | None]:
+def progress_bar(
+    label: str, total: int, *, show: bool = True
+) -> Iterator[Callable[[int], object] | None]:
     """A function that is told how much more is done, with a bar in a terminal; None where nothing is shown."""
     if not show or not sys.stderr.isatty():
         yield None

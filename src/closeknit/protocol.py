@@ -52,7 +52,9 @@ class Result:
     steps: int
     versions: dict[str, str]
     key: str
-    settings: dict[str, Any] = field(default_factory=dict)  # of encoder and training, as searched for
+    settings: dict[str, Any] = field(
+        default_factory=dict
+    )  # of encoder and training, as searched for
     source: str = ""  # what the data set was taken from; two of one source share rows
 
 
@@ -146,7 +148,9 @@ def doing(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
     logits, pooled = fit.model.outputs(testing)
     expected, predicted = label_numbers(testing, job.labels), logits.argmax(axis=1)
     scores = classification_scores(expected, predicted, job.labels)
-    vectors = {**before, "after": pooled[before["positions"]].astype(np.float16)} if job.vectors else {}
+    vectors = (
+        {**before, "after": pooled[before["positions"]].astype(np.float16)} if job.vectors else {}
+    )
     return Outcome(
         job.key,
         {name: scores[name] for name in ("weighted_f1", "accuracy", "macro_f1")},
@@ -206,7 +210,9 @@ def _details(
 
 # ---------------------------------------------------------------- files of lines
 
-_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")  # the details of a run lie in a file that is named by its key
+_PLAIN_KEY = re.compile(
+    r"[A-Za-z0-9_-]+"
+)  # the details of a run lie in a file that is named by its key
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:
@@ -237,6 +243,8 @@ def read_results(path: Path) -> list[Result]:
 def _results(records: Iterable[Mapping[str, Any]]) -> Iterator[Result]:
     names = {f.name for f in dataclasses.fields(Result)}
     for record in records:
-        complete = names - {"settings", "source"} <= record.keys() <= names  # older lines have neither
+        complete = (
+            names - {"settings", "source"} <= record.keys() <= names
+        )  # older lines have neither
         if complete and _PLAIN_KEY.fullmatch(str(record["key"])):
             yield Result(**record)

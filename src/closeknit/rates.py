@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from closeknit.train_config import TrainConfig
 
 
-def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfig) -> list[dict[str, Any]]:
+def parameter_groups(
+    encoder: Encoder, tasks: Sequence[Task], config: TrainConfig
+) -> list[dict[str, Any]]:
     """Encoder, heads and what objectives own, each at its rate; biases, norms and proxies undecayed."""
     textcnn = encoder.model_type == "textcnn"
     lr = config.lr if config.lr is not None else config.lr_scale * default_lr(encoder)
@@ -35,10 +37,14 @@ def parameter_groups(encoder: Encoder, tasks: Sequence[Task], config: TrainConfi
                     (kept if decay and parameter.dim() > 1 else plain).append(parameter)
         for parameters, amount in ((kept, config.weight_decay), (plain, 0.0)):
             if parameters:
-                groups.append({"params": parameters, "lr": rate, "weight_decay": amount, "name": name})
+                groups.append(
+                    {"params": parameters, "lr": rate, "weight_decay": amount, "name": name}
+                )
 
     # a second encoder among the heads learns at an encoder's rate
-    second = [module for task in tasks for module in task.heads.modules() if isinstance(module, Encoder)]
+    second = [
+        module for task in tasks for module in task.heads.modules() if isinstance(module, Encoder)
+    ]
     add("encoder", [encoder.trunk, *second], lr, True)
     add("heads", [encoder.top, *(task.heads for task in tasks)], head_lr, True)
     add("objectives", [task.objective for task in tasks], objective_lr, False)
@@ -72,7 +78,9 @@ class Cues:
         self.base = torch.tensor(self.plain, dtype=torch.float32, device=device)
         self.rates, self.factor = self.base.clone(), torch.ones((), device=device)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
-        self.progress: float | Tensor = torch.zeros((), device=device) if device.type == "cuda" else 0.0
+        self.progress: float | Tensor = (
+            torch.zeros((), device=device) if device.type == "cuda" else 0.0
+        )
 
     def start(self, rates: Sequence[float]) -> None:
         """Other rates, in the same place."""

@@ -41,7 +41,9 @@ class Runner(Protocol):
 
 def threads_each(workers: int) -> int:
     """The threads of each of so many processes: its share of the processors, or fewer where OMP_NUM_THREADS says so."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    )
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(cores // max(1, workers), int(asked) if asked.isdecimal() else cores))
 
@@ -193,7 +195,9 @@ def _begin_worker(texts: Mapping[str, Examples], threads: int, parent: int, numb
     threading.Thread(target=watch, daemon=True).start()
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command that shares the terminal
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the command that shares the terminal
     import torch
 
     gpus = torch.cuda.device_count()
@@ -273,7 +277,9 @@ class Workers:
 class Cluster:
     """Tasks on a Ray cluster: each asks for its share of a node, and is begun again where a node dies."""
 
-    def __init__(self, texts: Mapping[str, Examples], address: str, threads: int, gpus: float) -> None:
+    def __init__(
+        self, texts: Mapping[str, Examples], address: str, threads: int, gpus: float
+    ) -> None:
         try:
             self.ray: Any = importlib.import_module("ray")
         except ImportError:
@@ -281,7 +287,9 @@ class Cluster:
         ray = self.ray
         _check_answers(address)
         try:
-            ray.init(address=address, logging_level="ERROR", log_to_driver=False, configure_logging=False)
+            ray.init(
+                address=address, logging_level="ERROR", log_to_driver=False, configure_logging=False
+            )
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"no Ray cluster answers at {address} ({str(error).splitlines()[0][:120]}); start one with: ray start --head"
@@ -319,7 +327,9 @@ class Cluster:
         except self.ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise (
-                cause if isinstance(cause, CloseknitError) else TrainingError(f"on the cluster: {cause}")
+                cause
+                if isinstance(cause, CloseknitError)
+                else TrainingError(f"on the cluster: {cause}")
             ) from None
         except self.ray.exceptions.RayError as error:
             raise TrainingError(

@@ -11,7 +11,9 @@ Rows = npt.NDArray[np.int64]
 Plan = Callable[[int], list[Rows]]  # epoch number -> the batches of that epoch, as row numbers
 
 
-def length_grouped(lengths: npt.NDArray[np.int64], batch_size: int, seed: int, *, pool: int = 8) -> Plan:
+def length_grouped(
+    lengths: npt.NDArray[np.int64], batch_size: int, seed: int, *, pool: int = 8
+) -> Plan:
     """Shuffled batches of texts of similar length, so that padding is rare.
 
     Every epoch all rows are shuffled and dealt into pools of `pool` batches; rows are sorted by
@@ -102,7 +104,9 @@ def rows_that_meet(
         return length_grouped(lengths, batch_size, seed)
     alone = rows_without_positive(labels)
     if alone and tell is not None:
-        tell(f"rows without another of their class, which the contrast leaves out: {alone} of {len(labels)}")
+        tell(
+            f"rows without another of their class, which the contrast leaves out: {alone} of {len(labels)}"
+        )
     return k_per_class(labels, lengths, batch_size, seed, k=min(k, batch_size))
 
 

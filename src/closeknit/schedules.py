@@ -103,7 +103,9 @@ class ScheduleConfig(SettingsTable, table="schedule"):
             )
         for key, readers in _READERS.items():
             if key in self.changed_from_defaults() and self.name not in readers:
-                raise ConfigError(f"schedule.{key} is for {' and '.join(readers)}, not for {self.name}")
+                raise ConfigError(
+                    f"schedule.{key} is for {' and '.join(readers)}, not for {self.name}"
+                )
 
     def check(self, tasks: Sequence[str]) -> None:
         """Refuse names that are no tasks."""
@@ -127,7 +129,9 @@ def together(batches: Mapping[str, int], epochs: int) -> Schedule:
     return Schedule(longest, epochs * longest, lambda number: names)
 
 
-def build_schedule(config: ScheduleConfig, batches: Mapping[str, int], epochs: int, seed: int) -> Schedule:
+def build_schedule(
+    config: ScheduleConfig, batches: Mapping[str, int], epochs: int, seed: int
+) -> Schedule:
     """The schedule of a run over tasks with so many batches each."""
     config.check(list(batches))
     order = config.order or list(batches)

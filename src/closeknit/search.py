@@ -82,13 +82,17 @@ def named_space(name: str, objective: str) -> Space:
     spaces = known_spaces()
     if name not in spaces:
         raise ConfigError(f"unknown search space {name}{did_you_mean(name, spaces)}")
-    fallback: Space = {key: value for key, value in spaces["default"]["cross_entropy"].items() if "." in key}
+    fallback: Space = {
+        key: value for key, value in spaces["default"]["cross_entropy"].items() if "." in key
+    }
     found: Space = spaces[name].get(objective) or spaces["default"].get(objective, fallback)
     return found
 
 
 def known_spaces() -> dict[str, dict[str, Any]]:
-    text = importlib.resources.files("closeknit").joinpath("spaces.toml").read_text(encoding="utf-8")
+    text = (
+        importlib.resources.files("closeknit").joinpath("spaces.toml").read_text(encoding="utf-8")
+    )
     return tomllib.loads(text)
 
 
@@ -100,7 +104,9 @@ def check_space(space: Space, where: str) -> None:
         if isinstance(values, Mapping):
             low, high = values.get("low"), values.get("high")
             unknown = values.keys() - {"low", "high", "log"}
-            numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
+            numbers = all(
+                isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high)
+            )
             if unknown or not numbers or not low < high or (values.get("log") and low <= 0):  # type: ignore[operator]
                 raise ConfigError(
                     f"{where}.{name} is {dict(values)}; write a range as {{low = 0.05, high = 0.7, log = true}}"
@@ -113,7 +119,9 @@ def grid_size(space: Space) -> int:
     """How many settings a grid has; ranges have no grid."""
     for name, values in space.items():
         if isinstance(values, Mapping):
-            raise ConfigError(f"the search space has a range for {name}; a grid needs a list of values")
+            raise ConfigError(
+                f"the search space has a range for {name}; a grid needs a list of values"
+            )
     return math.prod(len(values) for values in space.values())
 
 
@@ -123,7 +131,9 @@ def most_tries(config: SearchConfig, space: Space, parts: int) -> int:
         return grid_size(space) * parts
     settings = _settings_wanted(config, space)
     if config.method == "halving":
-        return sum(amount * (end - start) for amount, start, end in _stages(settings, parts, config.keep))
+        return sum(
+            amount * (end - start) for amount, start, end in _stages(settings, parts, config.keep)
+        )
     return settings * parts
 
 
@@ -137,10 +147,16 @@ def search(space: Space, config: SearchConfig, parts: int, seed: int) -> Steps:
     if config.method == "grid":
         names = list(space)
         grid_size(space)
-        settings = [dict(zip(names, row, strict=True)) for row in itertools.product(*space.values())]
+        settings = [
+            dict(zip(names, row, strict=True)) for row in itertools.product(*space.values())
+        ]
         return _all(settings, parts)
     settings = _random_settings(space, _settings_wanted(config, space), seed)
-    return _halving(settings, parts, config.keep) if config.method == "halving" else _all(settings, parts)
+    return (
+        _halving(settings, parts, config.keep)
+        if config.method == "halving"
+        else _all(settings, parts)
+    )
 
 
 def _settings_wanted(config: SearchConfig, space: Space) -> int:
@@ -208,7 +224,9 @@ def _halving(settings: Sequence[Options], parts: int, keep: int) -> Steps:
     scores: list[list[float]] = [[] for _ in settings]
     for stage, (amount, start, end) in enumerate(_stages(len(settings), parts, keep)):
         left = sorted(left, key=lambda n: (-sum(scores[n]) / max(1, len(scores[n])), n))[:amount]
-        tries = [Try(n, settings[n], split, stage) for n in sorted(left) for split in range(start, end)]
+        tries = [
+            Try(n, settings[n], split, stage) for n in sorted(left) for split in range(start, end)
+        ]
         found = yield tries
         for one, score in zip(tries, found, strict=True):
             scores[one.number].append(score)

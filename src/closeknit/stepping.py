@@ -39,7 +39,9 @@ class FusedAdamW:
         self.attach()
         sizes = [p.numel() for p in self.parameters]
         stretches = [
-            (number << 32) + part for number, size in enumerate(sizes) for part in range(-(-size // BLOCK))
+            (number << 32) + part
+            for number, size in enumerate(sizes)
+            for part in range(-(-size // BLOCK))
         ]
 
         def table(values: list[int]) -> Tensor:
@@ -56,7 +58,9 @@ class FusedAdamW:
             "means": addresses(self.means),
             "variances": addresses(self.variances),
             "halves": table([0 if copy is None else copy.data_ptr() for copy in copies]),
-            "groups": table([number for number, group in enumerate(groups) for _ in group["params"]]),
+            "groups": table(
+                [number for number, group in enumerate(groups) for _ in group["params"]]
+            ),
             "decays": torch.tensor(
                 [group["weight_decay"] for group in groups for _ in group["params"]],
                 dtype=torch.float32,

@@ -45,7 +45,11 @@ class Source(SettingsTable, table="study.data"):
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], name: str = "") -> Self:
         """The data set of a table in a study file."""
-        lists = {key: tuple(values[key]) for key in ("labels", "parts") if isinstance(values.get(key), list)}
+        lists = {
+            key: tuple(values[key])
+            for key in ("labels", "parts")
+            if isinstance(values.get(key), list)
+        }
         check_values(cls, values, name)
         return super().from_dict({**values, **lists}, name)
 
@@ -66,7 +70,9 @@ class Source(SettingsTable, table="study.data"):
             chosen = [str(label) for label in order[: self.classes]]
         for label in chosen:
             if label not in examples.classes:
-                raise ConfigError(f"{found.name} has no class {label}{did_you_mean(label, examples.classes)}")
+                raise ConfigError(
+                    f"{found.name} has no class {label}{did_you_mean(label, examples.classes)}"
+                )
         if chosen:
             kept = set(chosen)
             examples = examples.select(
@@ -138,7 +144,9 @@ class Study:
             if not getattr(self, what):
                 raise ConfigError(f"a study needs {what}; none was given")
         if not all(isinstance(source, Source) for source in self.data):
-            raise ConfigError(f'data is {self.data!r}; give a tuple of sources, like (Source("trec"),)')
+            raise ConfigError(
+                f'data is {self.data!r}; give a tuple of sources, like (Source("trec"),)'
+            )
         self._check_objectives()
         self._check_numbers("seeds", self.seeds)
         self._check_numbers("sizes", self.sizes)

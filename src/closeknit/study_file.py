@@ -49,7 +49,9 @@ def read_study(
     if given.get("objectives"):  # the file's settings for other objectives do not count now
         baseline = baseline if baseline in names else ""
         known = {*variants, *named_in_file}
-        spaces = {name: space for name, space in spaces.items() if name in names or name not in known}
+        spaces = {
+            name: space for name, space in spaces.items() if name in names or name not in known
+        }
     else:
         _refuse_unused(variants, names)
     base = {name: dict(tables.get(name, {})) for name in ("data", "encoder", "train")}
@@ -97,17 +99,25 @@ def _check_changes(
     known = ("data", "encoder", "train", "objective", *names)
     for table in changes:
         if table not in known:
-            raise ConfigError(f"--set {table}.…: there is no table {table}{did_you_mean(table, known)}")
+            raise ConfigError(
+                f"--set {table}.…: there is no table {table}{did_you_mean(table, known)}"
+            )
     for option in changes.get("objective", {}):
         has_option = (option in objective_options(_kind(name, variants)) for name in names)
         if option == "name" or not any(has_option):
-            raise ConfigError(f"--set objective.{option}: none of {', '.join(names)} has this option")
+            raise ConfigError(
+                f"--set objective.{option}: none of {', '.join(names)} has this option"
+            )
 
 
-def _search(file: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[dict[str, Any], SearchConfig]:
+def _search(
+    file: Mapping[str, Any], given: Mapping[str, Any]
+) -> tuple[dict[str, Any], SearchConfig]:
     """The search spaces of the file by objective, and the settings of the search."""
     spaces = file.get("spaces", {})
-    if not isinstance(spaces, dict) or not all(isinstance(space, dict) for space in spaces.values()):
+    if not isinstance(spaces, dict) or not all(
+        isinstance(space, dict) for space in spaces.values()
+    ):
         raise ConfigError(
             f"search.spaces is {spaces!r}; write a table for each objective: [search.spaces.NAME]"
         )
@@ -119,7 +129,9 @@ def _refuse_unused(variants: Mapping[str, Any], names: list[str]) -> None:
     """Refuse a table [objectives.NAME] that is not among the objectives of the study."""
     for name in variants:
         if name not in names:
-            raise ConfigError(f"[objectives.{name}] is not among the objectives{did_you_mean(name, names)}")
+            raise ConfigError(
+                f"[objectives.{name}] is not among the objectives{did_you_mean(name, names)}"
+            )
 
 
 def _checked_names(names: list[str], variants: Mapping[str, Any]) -> list[str]:
@@ -147,7 +159,10 @@ def _variant(
     options = _options(name, table)
     known = objective_options(options["name"])
     for_all = {key: value for key, value in changes.get("objective", {}).items() if key in known}
-    tables = {key: {**values, **table.get(key, {}), **changes.get(key, {})} for key, values in base.items()}
+    tables = {
+        key: {**values, **table.get(key, {}), **changes.get(key, {})}
+        for key, values in base.items()
+    }
     for key, setting, instead in (("train", "seed", "seeds"), ("data", "test", "folds")):
         if setting in tables[key]:
             raise ConfigError(
@@ -183,7 +198,9 @@ def _sizes(values: list[int | str]) -> list[int]:
     numbers = [0 if value == "all" else value for value in values]
     for number in numbers:
         if isinstance(number, str):
-            raise ConfigError(f"study.sizes is {values}; it must be a list of whole numbers, or all")
+            raise ConfigError(
+                f"study.sizes is {values}; it must be a list of whole numbers, or all"
+            )
     return [int(number) for number in numbers]
 
 

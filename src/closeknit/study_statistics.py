@@ -154,7 +154,9 @@ def summarise(rows: Sequence[Scored], baseline: str) -> list[Line]:
 
 def _line(cell: Sequence[Scored], objective: str, baseline: str) -> Line:
     """The line of an objective, from all rows of one data set at one size."""
-    baseline_f1 = {(row.seed, row.fold): row.weighted_f1 for row in cell if row.objective == baseline}
+    baseline_f1 = {
+        (row.seed, row.fold): row.weighted_f1 for row in cell if row.objective == baseline
+    }
     rows = [row for row in cell if row.objective == objective]
     differences = [
         row.weighted_f1 - baseline_f1[row.seed, row.fold]
@@ -249,10 +251,14 @@ def gains_over_data_sets(
     corrected = holm([difference.p_value for difference in differences])
 
     overall = []
-    for (name, values), difference, p_holm in zip(observations.items(), differences, corrected, strict=True):
+    for (name, values), difference, p_holm in zip(
+        observations.items(), differences, corrected, strict=True
+    ):
         p_signed_rank = float(stats.wilcoxon(values).pvalue) if any(values) else 1.0
         data_sets = len(gains[name])
-        overall.append(OverallGain(group, name, data_sets, len(values), difference, p_signed_rank, p_holm))
+        overall.append(
+            OverallGain(group, name, data_sets, len(values), difference, p_signed_rank, p_holm)
+        )
     return overall
 
 

@@ -20,7 +20,9 @@ from closeknit.study_statistics import (
     standings,
 )
 
-OPTIMISTIC = "These scores are optimistic: the settings were chosen on the same folds that are reported."
+OPTIMISTIC = (
+    "These scores are optimistic: the settings were chosen on the same folds that are reported."
+)
 HOW_TESTED = (
     "Each gain is tested with the corrected resampled t-test of Nadeau and Bengio over runs paired by seed and fold, "
     "because folds share training rows. Its p-value is corrected with Holm's method over data sets and sizes. Over data "
@@ -171,7 +173,9 @@ def paper_table(lines: Sequence[Line]) -> str:
     rows = [_table_row("weighted F1", *headers, "average"), "|---|" + "---|" * (len(cells) + 1)]
     for objective in objectives:
         in_order = [by_place.get((*cell, objective)) for cell in cells]
-        scores = [f"{_points(line.f1_mean)} ± {_points(line.f1_std)}" if line else "" for line in in_order]
+        scores = [
+            f"{_points(line.f1_mean)} ± {_points(line.f1_std)}" if line else "" for line in in_order
+        ]
         means = [100 * line.f1_mean for line in in_order if line]
         average = f"{sum(means) / len(means):.2f}" if len(means) == len(cells) else ""
         rows.append(_table_row(_escaped(objective), *scores, average))

@@ -23,7 +23,9 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
     [1, 0] and [-1, 1] give [0.5, 1.5].
     """
     if gradients.dim() != 2:
-        raise ValueError(f"expected the tasks' gradients as rows, (T, P); got {tuple(gradients.shape)}")
+        raise ValueError(
+            f"expected the tasks' gradients as rows, (T, P); got {tuple(gradients.shape)}"
+        )
     if not gradients.is_floating_point():
         raise ValueError(f"expected gradients of a floating type; got {gradients.dtype}")
     tasks = len(gradients)
@@ -32,7 +34,9 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
     for i in range(tasks):
         for j in torch.randperm(tasks, generator=generator).tolist():
             along = mixed[i] @ products[j]  # <g_i', g_j>
-            if j != i and bool(along < 0) and bool(products[j, j] > 0):  # a tiny square may have become 0
+            if (
+                j != i and bool(along < 0) and bool(products[j, j] > 0)
+            ):  # a tiny square may have become 0
                 mixed[i, j] -= along / products[j, j]
     combined: Tensor = mixed.sum(0).to(gradients) @ gradients
     return combined
@@ -43,7 +47,9 @@ def products_of(gradients: Tensor) -> Tensor:
     if gradients.element_size() > 2:
         return gradients @ gradients.T
     products = gradients.new_zeros(len(gradients), len(gradients), dtype=torch.float32)
-    for piece in gradients.split(_PIECE, dim=1):  # a square of some hundreds has no place in float16
+    for piece in gradients.split(
+        _PIECE, dim=1
+    ):  # a square of some hundreds has no place in float16
         products += piece.float() @ piece.float().T
     return products
 
@@ -53,7 +59,9 @@ def cosines(gradients: Tensor) -> Tensor:
     products = products_of(gradients).double()
     lengths = products.diagonal().sqrt()  # (T,)
     agreement = products / (lengths[:, None] * lengths[None, :])
-    return torch.where((lengths[:, None] > 0) & (lengths[None, :] > 0), agreement, 0.0).clamp(-1.0, 1.0)
+    return torch.where((lengths[:, None] > 0) & (lengths[None, :] > 0), agreement, 0.0).clamp(
+        -1.0, 1.0
+    )
 
 
 class Apart:

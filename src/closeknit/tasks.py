@@ -165,7 +165,11 @@ class Shelved:
         shelf: Shelf | None = None,
         rows: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        self.deal, self.device, self.starts = dealt(plan, per_epoch, world), world.device, tuple(starts)
+        self.deal, self.device, self.starts = (
+            dealt(plan, per_epoch, world),
+            world.device,
+            tuple(starts),
+        )
         self.shelf, self.targets = shelf or Shelf(tokens, world.device), targets
         self.lengths, self.rows = tokens.lengths, rows
 
@@ -176,18 +180,26 @@ class Shelved:
 
     def draw(self, number: int, part: int = 0, parts: int = 1) -> Drawn:
         _, rows, share, filler = self.deal(number, part, parts)
-        width = max((int(self.lengths[share + start].max(initial=0)) for start in {*self.starts}), default=0)
+        width = max(
+            (int(self.lengths[share + start].max(initial=0)) for start in {*self.starts}), default=0
+        )
         return Drawn(rows, share, width, filler)
 
     def lay(self, share: Tensor, width: int) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and labels of these rows, padded to `width` tokens."""
-        texts = torch.cat([share + start for start in self.starts]) if len(self.starts) > 1 else share
+        texts = (
+            torch.cat([share + start for start in self.starts]) if len(self.starts) > 1 else share
+        )
         return self.shelf.lay(texts, width), self.targets(share)
 
     def on_device(self, drawn: Drawn) -> Tensor:
         """The numbers of a batch's rows on the device, without waiting for it."""
         rows = torch.from_numpy(drawn.share if self.rows is None else self.rows[drawn.share])
-        return rows.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else rows
+        return (
+            rows.pin_memory().to(self.device, non_blocking=True)
+            if self.device.type == "cuda"
+            else rows
+        )
 
     def __call__(self, number: int, part: int = 0, parts: int = 1) -> Batch:
         drawn = self.draw(number, part, parts)

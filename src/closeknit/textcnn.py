@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class TextCNNConfig:
+    """The sizes of a TextCNN, with the attribute names that transformers configurations have."""
+
     vocabulary: int
     embedding: int = 300
     filters: int = 100
@@ -20,18 +22,24 @@ class TextCNNConfig:
     dropout: float = 0.5
 
     model_type = "textcnn"
-    classifier_dropout = 0.0  # the pooled vector is dropped out already
+    classifier_dropout = 0.0  # the pooled vector already went through dropout
 
     @property
     def hidden_size(self) -> int:
+        """The dimension of hidden states and of the pooled vector."""
         return self.filters * len(self.widths)
 
     def to_dict(self) -> dict[str, Any]:
+        """The settings as JSON data, for the saved model."""
         return {"model_type": self.model_type, **asdict(self)}
 
 
 class TextCNN(nn.Module):
-    """Every token is described by the convolutions centered on it; a text by their maximum."""
+    """A convolutional encoder: a text is described by the maximum over its tokens' convolutions.
+
+    With embeddings of E dimensions, H = filters x widths: inputs (R, T) -> hidden states (R, T, H)
+    and pooled vectors (R, H).
+    """
 
     def __init__(self, config: TextCNNConfig) -> None:
         super().__init__()
@@ -44,24 +52,23 @@ class TextCNN(nn.Module):
 
     @classmethod
     def create(cls, vocabulary: int, *, dropout: float = 0.5) -> TextCNN:
+        """A new encoder with random weights for a vocabulary of this size."""
         return cls(TextCNNConfig(vocabulary, dropout=dropout))
 
     @classmethod
     def from_dict(cls, settings: dict[str, Any]) -> TextCNN:
+        """A new encoder with random weights and the settings of a saved model."""
         options = {key: value for key, value in settings.items() if key != "model_type"}
         options["widths"] = tuple(options["widths"])
         return cls(TextCNNConfig(**options))
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> SimpleNamespace:
-        real = attention_mask.bool().unsqueeze(-1)  # (R, T, 1)
-        words = self.embedding(input_ids) * real  # (R, T, E)
-        across = words.transpose(1, 2)  # (R, E, T)
-        maps = torch.cat(
-            [
-                convolution(F.pad(across, ((width - 1) // 2, width // 2)))
-                for width, convolution in zip(self.config.widths, self.convolutions, strict=True)
-            ],
-            dim=1,
-        )  # (R, H, T)
-        hidden = torch.relu(maps).transpose(1, 2) * real  # (R, T, H)
-        return SimpleNamespace(last_hidden_state=hidden, pooler_output=self.dropout(hidden.amax(dim=1)))
+        is_token = attention_mask.bool().unsqueeze(-1)  # (R, T, 1), false for padding
+        words = (self.embedding(input_ids) * is_token).transpose(1, 2)  # (R, E, T)
+        maps: list[Tensor] = []
+        for width, convolution in zip(self.config.widths, self.convolutions, strict=True):
+            padded = F.pad(words, ((width - 1) // 2, width // 2))  # (R, E, T + width - 1)
+            maps.append(convolution(padded))  # (R, filters, T)
+        hidden = torch.relu(torch.cat(maps, dim=1)).transpose(1, 2) * is_token  # (R, T, H)
+        pooled = self.dropout(hidden.amax(dim=1))  # (R, H)
+        return SimpleNamespace(last_hidden_state=hidden, pooler_output=pooled)

@@ -80,7 +80,9 @@ class TrainConfig(SettingsTable, table="train"):
         choices=SCHEDULES,
         help="Learning-rate schedule: how the learning rates fall after the warm-up.",
     )
-    clip: float = setting(1.0, above=0, help="Largest norm of the gradient; a longer one is clipped.")
+    clip: float = setting(
+        1.0, above=0, help="Largest norm of the gradient; a longer one is clipped."
+    )
     accumulate: int = setting(
         1,
         at_least=1,
@@ -131,8 +133,12 @@ class TrainConfig(SettingsTable, table="train"):
         help="Rows of a class that meet in a mini-batch. 0 makes mini-batches by text length alone. "
         "None is 2 for objectives that compare rows with each other.",
     )
-    metric: str = setting("weighted_f1", choices=METRICS, help="Metric that chooses the best epoch.")
-    deterministic: bool = setting(True, help="Whether the same seed gives the same bits on a GPU too.")
+    metric: str = setting(
+        "weighted_f1", choices=METRICS, help="Metric that chooses the best epoch."
+    )
+    deterministic: bool = setting(
+        True, help="Whether the same seed gives the same bits on a GPU too."
+    )
     graphs: bool = setting(True, help="Whether whole updates are captured as CUDA graphs on a GPU.")
     checkpoint_seconds: float = setting(
         60.0,

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from closeknit.encoder import Encoder
+from closeknit.encoder_views import read_views
 from closeknit.errors import ConfigError, TrainingError
 from closeknit.graphs import Graphs, Numbers, why_not
-from closeknit.heads import read_views
 from closeknit.lean import Lean
-from closeknit.objectives.joint import View
+from closeknit.objectives.view import View
 from closeknit.processes import (
     World,
     average,
@@ -37,7 +37,10 @@ from closeknit.tasks import Batch, Fetched, Shelved, Step, Task, Values
 from closeknit.train_config import TrainConfig
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
-DROPOUT, SURGERY = 1, 6  # tell apart the random numbers that are made of one seed for different ends
+DROPOUT, SURGERY = (
+    1,
+    6,
+)  # tell apart the random numbers that are made of one seed for different ends
 
 LOOK_EVERY = 32  # updates between looks at whether all were finite, on a GPU
 
@@ -67,7 +70,9 @@ class Training:
                 )
         self.encoder, self.tasks, self.config = encoder, list(tasks), config
         self.world = world or this_world()
-        self.schedule = schedule or together({task.name: task.per_epoch for task in tasks}, config.epochs)
+        self.schedule = schedule or together(
+            {task.name: task.per_epoch for task in tasks}, config.epochs
+        )
         self.combine = combine
         self.steps = self.schedule.steps
         self.number = 0  # updates done
@@ -101,14 +106,22 @@ class Training:
         self.later = self.guarded and on_gpu
         self.look_every = LOOK_EVERY if self.later else 1
         self.unseen: list[tuple[dict[str, int], Step]] = []  # batches taken before, and the step
-        self.note: tuple[int, Tensor, torch.cuda.Event] | None = None  # how things stood after an update
-        self.gaps = on_gpu and self.world.size == 1 and all(task.objective.takes_gaps for task in self.tasks)
+        self.note: tuple[int, Tensor, torch.cuda.Event] | None = (
+            None  # how things stood after an update
+        )
+        self.gaps = (
+            on_gpu
+            and self.world.size == 1
+            and all(task.objective.takes_gaps for task in self.tasks)
+        )
         self.lean = self._make_lean()
         self.stepper = self._make_stepper()
         reason = why_not(self) if on_gpu and self.config.graphs else None
         if reason is not None and self.world.main:
             tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
-        self.graphs = Graphs(self, tell) if on_gpu and self.config.graphs and reason is None else None
+        self.graphs = (
+            Graphs(self, tell) if on_gpu and self.config.graphs and reason is None else None
+        )
 
     def _make_scaler(self) -> torch.amp.GradScaler:
         return torch.amp.GradScaler(self.world.device.type, enabled=self.precision == "fp16")
@@ -117,7 +130,9 @@ class Training:
         """Less work for the same numbers, where the device and the precision have it."""
         half, device = _DTYPES.get(self.precision), self.world.device
         shelved = [task.batch for task in self.tasks if isinstance(task.batch, Shelved)]
-        padded_left = any(batch.shelf.tokens.pad_left for batch in shelved)  # which fused layers cannot do
+        padded_left = any(
+            batch.shelf.tokens.pad_left for batch in shelved
+        )  # which fused layers cannot do
         if device.type == "cpu" or (device.type == "cuda" and half is not None and not padded_left):
             encoders = [module for module in self.learners.modules() if isinstance(module, Encoder)]
             return Lean(encoders, self.learners, half or torch.float32, device)
@@ -126,14 +141,17 @@ class Training:
     def _make_stepper(self) -> FusedAdamW | None:
         """All of an update after its gradients in few kernels, where a GPU can."""
         plain = all(
-            p.dtype == torch.float32 and p.is_contiguous() and p.data_ptr() % 16 == 0 for p in self.parameters
+            p.dtype == torch.float32 and p.is_contiguous() and p.data_ptr() % 16 == 0
+            for p in self.parameters
         )
         able = self.world.device.type == "cuda" and importlib.util.find_spec("triton") is not None
         if not able or not plain or self.scaler.is_enabled():
             return None
         copies = {} if self.lean is None or self.lean.halves is None else self.lean.halves.by_master
         half = _DTYPES.get(self.precision, torch.bfloat16)
-        return FusedAdamW(self.optimizer, self.cues.rates, self.config.clip, self.stuck, copies, half)
+        return FusedAdamW(
+            self.optimizer, self.cues.rates, self.config.clip, self.stuck, copies, half
+        )
 
     def __iter__(self) -> Iterator[Step]:
         while self.number < self.steps:
@@ -175,7 +193,9 @@ class Training:
         """The update with the next batch of these tasks."""
         if self.graphs is not None:
             drawn = [
-                task.batch.draw(self.taken[task.name]) for task in turn if isinstance(task.batch, Shelved)
+                task.batch.draw(self.taken[task.name])
+                for task in turn
+                if isinstance(task.batch, Shelved)
             ]
             return self.graphs.update(turn, drawn)
         parts = self.config.accumulate
@@ -197,7 +217,12 @@ class Training:
         kept_apart = self.combine is not None and len(turn) > 1 and bool(self.shared)
         apart = Apart(self.shared, len(turn)) if kept_apart else None
         # gradients that are added to or exchanged are so in float32
-        several = len(turn) > 1 or self.config.accumulate > 1 or self.world.size > 1 or self.stepper is None
+        several = (
+            len(turn) > 1
+            or self.config.accumulate > 1
+            or self.world.size > 1
+            or self.stepper is None
+        )
         with self.lean.used(self.cues.seed) if self.lean is not None else contextlib.nullcontext():
             for row, task in enumerate(turn):
                 loss, own = self._backward(task, batches[task.name], several)
@@ -265,7 +290,9 @@ class Training:
                     for part in range(self.config.accumulate):
                         batch = task.batch(number, part, self.config.accumulate)
                         if len(batch.rows):
-                            self._gradients(task, batch.to(self.world.device), float(len(batch.rows)))
+                            self._gradients(
+                                task, batch.to(self.world.device), float(len(batch.rows))
+                            )
                 apart.take(row)
         self.optimizer.zero_grad(set_to_none=True)
         average(apart.rows, self.world)
@@ -300,7 +327,9 @@ class Training:
                 values[name] = values.get(name, 0.0) + share * value.detach()
         return total, values
 
-    def _gradients(self, task: Task, batch: Batch, weight: float) -> tuple[Tensor, dict[str, Tensor]]:
+    def _gradients(
+        self, task: Task, batch: Batch, weight: float
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The loss of a batch and its terms; adds its gradients, times the weight, to all parameters."""
         size = self.config.chunk_size
         if not 0 < size < len(batch.labels):
@@ -309,12 +338,15 @@ class Training:
             return loss, values
         # Gradient caching: views without a graph, the objective's gradients with respect to them, and then chunk by
         # chunk, under the same dropout, on into the encoder.
-        chunks = batch.chunks(size, alike="all_tokens" in task.objective.views)  # which reads the padding too
+        chunks = batch.chunks(
+            size, alike="all_tokens" in task.objective.views
+        )  # which reads the padding too
         with torch.no_grad():
             parts = [self._views(task, chunk, number) for number, chunk in enumerate(chunks)]
         whole = {
             name: View(
-                torch.cat([part[name].z for part in parts]), torch.cat([part[name].y for part in parts])
+                torch.cat([part[name].z for part in parts]),
+                torch.cat([part[name].y for part in parts]),
             )
             for name in task.objective.views
         }
@@ -325,7 +357,9 @@ class Training:
         sizes = {name: [len(part[name].z) for part in parts] for name in whole}
         del parts
         slopes = {
-            name: view.z.grad.split(sizes[name]) for name, view in whole.items() if view.z.grad is not None
+            name: view.z.grad.split(sizes[name])
+            for name, view in whole.items()
+            if view.z.grad is not None
         }
         for number, chunk in enumerate(chunks):
             views = self._views(task, chunk, number)
@@ -339,10 +373,15 @@ class Training:
         """What the objective reads of a batch; a chunk of one has a dropout of its own, the same every time."""
         dtype = _DTYPES.get(self.precision, torch.float32)
         place = (self.config.seed, DROPOUT, self.number, self.world.rank)
-        dropout = seeded(self.world, *place, chunk) if chunk is not None else contextlib.nullcontext()
+        dropout = (
+            seeded(self.world, *place, chunk) if chunk is not None else contextlib.nullcontext()
+        )
         if chunk is not None and self.lean is not None:
             self.lean.begin(torch.full_like(self.cues.seed, mix(*place, chunk)))
-        with dropout, torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES):
+        with (
+            dropout,
+            torch.autocast(self.world.device.type, dtype, enabled=self.precision in _DTYPES),
+        ):
             if self.lean is not None:
                 self.lean.read(self.encoder, task.objective.views)
             encoded = self.encoder(batch.inputs)
@@ -379,7 +418,9 @@ class Training:
             self.stuck.copy_(torch.maximum(self.stuck, (~torch.isfinite(total + norm)).float()))
             self.optimizer.found_inf = self.stuck  # type: ignore[attr-defined]  # where it is 1 the fused update leaves all as it is
             self.optimizer.step()
-        elif bool(torch.isfinite(total)) and (self.scaler.is_enabled() or bool(torch.isfinite(norm))):
+        elif bool(torch.isfinite(total)) and (
+            self.scaler.is_enabled() or bool(torch.isfinite(norm))
+        ):
             self.scaler.step(self.optimizer)
             self.scaler.update()
         return norm
@@ -389,7 +430,9 @@ class Training:
         bad = [task for task in turn if not math.isfinite(losses[task.name])] or turn
         task = bad[0]
         rows = task.batch(self.taken[task.name], 0, 1).rows
-        shown = ", ".join(str(row + 1) for row in sorted(rows)[:8]) + (" …" if len(rows) > 8 else "")
+        shown = ", ".join(str(row + 1) for row in sorted(rows)[:8]) + (
+            " …" if len(rows) > 8 else ""
+        )
         what = (
             f"the loss became {losses[task.name]}"
             if not math.isfinite(losses[task.name])
@@ -407,7 +450,9 @@ class Training:
         )
 
     @torch.no_grad()
-    def restart(self, learners: nn.ModuleDict, batch: Shelved, per_epoch: int, config: TrainConfig) -> None:
+    def restart(
+        self, learners: nn.ModuleDict, batch: Shelved, per_epoch: int, config: TrainConfig
+    ) -> None:
         """Begin another run of one task in the memory of this one, with the weights of modules of the same form.
 
         What was captured serves the new run too. The configuration may differ in seed, epochs, rates and their schedule.
@@ -422,7 +467,12 @@ class Training:
         self.config = config
         self.tasks = [dataclasses.replace(task, batch=batch, per_epoch=per_epoch)]
         self.schedule = together({task.name: per_epoch}, config.epochs)
-        self.steps, self.number, self.taken, self.unseen = self.schedule.steps, 0, {task.name: 0}, []
+        self.steps, self.number, self.taken, self.unseen = (
+            self.schedule.steps,
+            0,
+            {task.name: 0},
+            [],
+        )
         self.rates = [float(g["lr"]) for g in parameter_groups(self.encoder, self.tasks, config)]
         self.cues.start(self.rates)
         self.stuck.zero_()
@@ -453,7 +503,11 @@ class Training:
     def load_state(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Take up a run where `state` left it."""
         prefix = "learners/"
-        own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+        own = {
+            key.removeprefix(prefix): value
+            for key, value in tensors.items()
+            if key.startswith(prefix)
+        }
         self.learners.load_state_dict(own)
         moments: dict[int, dict[str, Tensor]] = {}
         for key, value in tensors.items():
@@ -491,7 +545,9 @@ def train(
     `schedule` says whose turn it is (default: every task, in every update). `combine` makes one gradient of those that
     the tasks of an update have for the encoder (default: their sum); heads and what objectives own have theirs alone.
     """
-    return Training(encoder, tasks, config, world=world, schedule=schedule, combine=combine, tell=tell)
+    return Training(
+        encoder, tasks, config, world=world, schedule=schedule, combine=combine, tell=tell
+    )
 
 
 def choose_precision(asked: str, device: torch.device) -> str:

@@ -117,7 +117,9 @@ def test_runs_are_joined_only_where_both_have_them():
 
 
 def test_an_empty_cell_of_a_heat_map_is_not_drawn():
-    svg = heat_map(np.array([[1.0, 0.0], [0.25, 0.75]]), ["a", "b"], ["a", "b"], "three", confusion=True)
+    svg = heat_map(
+        np.array([[1.0, 0.0], [0.25, 0.75]]), ["a", "b"], ["a", "b"], "three", confusion=True
+    )
     assert svg.count("<rect") == 1 + 3
     assert svg.count("cell wrong") == 1
     assert "b → a: 25.0 %" in svg

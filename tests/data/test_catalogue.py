@@ -63,7 +63,9 @@ def test_a_local_folder_of_the_catalogues_layout_is_used(tmp_path, monkeypatch):
 
 def test_goemotions_keeps_rows_with_one_emotion(tmp_path, monkeypatch):
     (tmp_path / "goemotions").mkdir()
-    (tmp_path / "goemotions" / "train.csv").write_text("text,label\na,joy\nb,joy|fear\nc,neutral\nd,fear\n")
+    (tmp_path / "goemotions" / "train.csv").write_text(
+        "text,label\na,joy\nb,joy|fear\nc,neutral\nd,fear\n"
+    )
     monkeypatch.setenv("CLOSEKNIT_DATA", str(tmp_path))
     assert catalogue.load("goemotions").training.labels == ["joy", "fear"]
 
@@ -87,7 +89,9 @@ def test_what_the_hub_does_not_give_is_said(monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     monkeypatch.delenv("CLOSEKNIT_DATA", raising=False)
-    with pytest.raises(DataError, match=r"trec could not be loaded from the hub .*no route.*CLOSEKNIT_DATA"):
+    with pytest.raises(
+        DataError, match=r"trec could not be loaded from the hub .*no route.*CLOSEKNIT_DATA"
+    ):
         catalogue.load("trec")
     with pytest.raises(DataError, match="isear is not on the hub"):
         catalogue.load("isear")

@@ -49,7 +49,11 @@ def test_parts_of_a_data_set_are_merged_in_the_order_asked_for():
     test = from_python(["c"], ["x"])
     data = DataSet("letters", {"train": train, "test": test, "more": from_python(["d"])})
     merged = data.merged(["test", "train", "test"])
-    assert (merged.texts, merged.labels, merged.name) == (["c", "a", "b"], ["x", "x", "y"], "letters")
+    assert (merged.texts, merged.labels, merged.name) == (
+        ["c", "a", "b"],
+        ["x", "x", "y"],
+        "letters",
+    )
     with pytest.raises(DataError, match="has no part validation; it has train, test, more"):
         data.merged(["validation"])
     with pytest.raises(DataError, match="not all of train, more have labels"):

@@ -15,7 +15,9 @@ from conftest import write_pairs
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-@pytest.mark.parametrize("header", [("text1", "text2"), ("text", "text2"), ("sentence1", "sentence2")])
+@pytest.mark.parametrize(
+    "header", [("text1", "text2"), ("text", "text2"), ("sentence1", "sentence2")]
+)
 def test_pairs_are_read_from_every_kind_of_file(tmp_path, suffix, header):
     rows = [("one, with a comma", "two", 1.5), ("three", "four", 4.0)]
     path, names = tmp_path / f"some{suffix}", (*header, "score")
@@ -25,7 +27,9 @@ def test_pairs_are_read_from_every_kind_of_file(tmp_path, suffix, header):
         parquet = pytest.importorskip("pyarrow.parquet")
         import pyarrow
 
-        columns = {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+        columns = {
+            name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+        }
         parquet.write_table(pyarrow.table(columns), path)
     else:
         write_pairs(path, rows, names)
@@ -37,11 +41,19 @@ def test_pairs_are_read_from_every_kind_of_file(tmp_path, suffix, header):
 
 def test_columns_of_other_names_and_groups(tmp_path):
     path = write_pairs(
-        tmp_path / "x.csv", [("p", "q", "2", "news"), ("r", "s", "3", "web")], ("l", "r", "gold", "kind")
+        tmp_path / "x.csv",
+        [("p", "q", "2", "news"), ("r", "s", "3", "web")],
+        ("l", "r", "gold", "kind"),
     )
     pairs = read_scored_pairs(path, first="l", second="r", score="gold", group="kind")
-    assert (pairs.first, pairs.groups, pairs.scores.tolist()) == (["p", "r"], ["news", "web"], [2.0, 3.0])
-    usual = write_pairs(tmp_path / "y.csv", [("p", "q", 2, "news")], ("text1", "text2", "score", "subset"))
+    assert (pairs.first, pairs.groups, pairs.scores.tolist()) == (
+        ["p", "r"],
+        ["news", "web"],
+        [2.0, 3.0],
+    )
+    usual = write_pairs(
+        tmp_path / "y.csv", [("p", "q", 2, "news")], ("text1", "text2", "score", "subset")
+    )
     assert read_scored_pairs(usual).groups == ["news"]
 
 
@@ -57,7 +69,9 @@ def test_a_folder_gives_its_test_part_or_the_one_that_is_asked_for(tmp_path):
     write_pairs(tmp_path / "held" / "test.csv", [("h", "x", 1)])
     assert read_scored_pairs(tmp_path / "held").first == ["h"]
     with pytest.raises(DataError, match="no part validation or all; it has test; name the file"):
-        read_scored_pairs(tmp_path / "held", prefer="validation")  # nothing is chosen by a test part unasked
+        read_scored_pairs(
+            tmp_path / "held", prefer="validation"
+        )  # nothing is chosen by a test part unasked
 
 
 def test_what_is_wrong_with_a_file_is_said(tmp_path):
@@ -65,7 +79,10 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path):
     wrong = {
         "has no column score; it has text1, text2": ([("a", "b")], ("text1", "text2")),
         "has no column text2 or sentence2": ([("a", 1)], ("text1", "score")),
-        "the score in row 2 is 'high'": ([("a", "b", 1), ("a", "b", "high")], ("text1", "text2", "score")),
+        "the score in row 2 is 'high'": (
+            [("a", "b", 1), ("a", "b", "high")],
+            ("text1", "text2", "score"),
+        ),
         "the score in row 1 is 'nan'": ([("a", "b", "nan")], ("text1", "text2", "score")),
         "empty text in row 2": ([("a", "b", 1), ("a", " ", 1)], ("text1", "text2", "score")),
     }
@@ -93,7 +110,9 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path):
         read_scored_pairs(tmp_path / "mine")
     write_pairs(tmp_path / "mine" / "train.csv", [("a", "b", 1)])
     write_pairs(tmp_path / "mine" / "validation.csv", [("a", "b", 1)])
-    with pytest.raises(DataError, match="no part test or all; it has train, validation; name the file"):
+    with pytest.raises(
+        DataError, match="no part test or all; it has train, validation; name the file"
+    ):
         read_scored_pairs(tmp_path / "mine")
     with pytest.raises(DataError, match="no part test; it has train, validation"):
         read_scored_pairs(tmp_path / "mine", "test")

@@ -70,7 +70,9 @@ def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
     (tmp_path / "n.csv").write_text("text,negative\na,b\n")
     with pytest.raises(DataError, match="no column text2"):
         read_sentences(str(tmp_path / "n.csv"))
-    with pytest.raises(DataError, match="no column text except the one that is named for another purpose"):
+    with pytest.raises(
+        DataError, match="no column text except the one that is named for another purpose"
+    ):
         read_sentences(str(tmp_path / "lines.txt"), columns={"label": "text"})
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "test.csv").write_text("text,text2\na,b\n")
@@ -85,15 +87,24 @@ def test_files_are_read_by_the_usual_names_or_yours(tmp_path):
     (tmp_path / "judged.csv").write_text("text,text2,label\na,b,0\nc,d,1\n")
     with pytest.raises(DataError, match="do not belong together"):
         read_sentences(str(tmp_path / "judged.csv"))
-    assert len(read_sentences(str(tmp_path / "judged.csv"), columns={"text": "text", "text2": "text2"})) == 2
+    assert (
+        len(
+            read_sentences(str(tmp_path / "judged.csv"), columns={"text": "text", "text2": "text2"})
+        )
+        == 2
+    )
     assert sentences_from(np.array([["a", "b"], ["c", "d"]])).columns == (["a", "c"], ["b", "d"])
 
 
 def test_a_folder_gives_one_file_and_never_a_guess_between_two(tmp_path):
     (tmp_path / "stories.csv").write_text("text\na\n")
-    assert read_sentences(str(tmp_path)).columns == (["a"],)  # the only data file, whatever its name
+    assert read_sentences(str(tmp_path)).columns == (
+        ["a"],
+    )  # the only data file, whatever its name
     (tmp_path / "poems.csv").write_text("text\nb\n")
-    with pytest.raises(DataError, match=r"it holds poems\.csv, stories\.csv; name the file to read"):
+    with pytest.raises(
+        DataError, match=r"it holds poems\.csv, stories\.csv; name the file to read"
+    ):
         read_sentences(str(tmp_path))
     (tmp_path / "train.txt").write_text("c\n")
     assert read_sentences(str(tmp_path)).columns == (["c"],)

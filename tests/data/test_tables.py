@@ -16,7 +16,12 @@ from closeknit.data import Columns, read_file, read_folder, read_table
 from closeknit.data.json_lines import parse_json_lines
 from closeknit.errors import DataError
 
-ROWS = [("a card", "lost"), ('says "no", twice', "refund"), ("two\nlines", "lost"), ("ünïcode 猫", "refund")]
+ROWS = [
+    ("a card", "lost"),
+    ('says "no", twice', "refund"),
+    ("two\nlines", "lost"),
+    ("ünïcode 猫", "refund"),
+]
 
 
 def write(path, suffix: str):
@@ -85,7 +90,11 @@ def test_text1_and_text2_make_pairs_without_being_asked(tmp_path):
             b'{"text": "so sad \\ud83d", "label": "b"}\n',
             [r"half a character (\ud83d)", "in row 1"],
         ),
-        ("x.jsonl", b'{"text": "so sad", "label": "b\\udc00"}\n', [r"half a character (\udc00)", "in row 1"]),
+        (
+            "x.jsonl",
+            b'{"text": "so sad", "label": "b\\udc00"}\n',
+            [r"half a character (\udc00)", "in row 1"],
+        ),
         (
             "x.jsonl",
             b'{"text": "a", "label": "b"}\n{"text": "c", "label": ["b"]}\n',
@@ -113,7 +122,8 @@ def test_bad_files_are_explained(tmp_path, name, content, words):
 
 
 TEXTS = st.lists(
-    st.text(st.characters(exclude_characters="\t\0", exclude_categories=["Cs"]), min_size=1), min_size=1
+    st.text(st.characters(exclude_characters="\t\0", exclude_categories=["Cs"]), min_size=1),
+    min_size=1,
 )
 
 
@@ -122,9 +132,13 @@ def test_tsv_files_with_and_without_quotation_marks_are_read_back(texts):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x.tsv"
         with path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, delimiter="\t").writerows([("text", "label"), *((text, "a") for text in texts)])
+            csv.writer(file, delimiter="\t").writerows(
+                [("text", "label"), *((text, "a") for text in texts)]
+            )
         assert read_table(path) == {"text": texts, "label": ["a"] * len(texts)}
-        plain = [" ".join(re.split(r"[\r\n]", text)) + " end" for text in texts]  # never as a whole in marks
+        plain = [
+            " ".join(re.split(r"[\r\n]", text)) + " end" for text in texts
+        ]  # never as a whole in marks
         lines = ["text\tlabel", *(f"{text}\ta" for text in plain)]
         path.write_bytes("\n".join(lines).encode())
         assert read_table(path) == {"text": plain, "label": ["a"] * len(plain)}

@@ -19,12 +19,16 @@ def test_files_of_one_name_are_told_apart(closeknit, tiny, tmp_path):
         (tmp_path / folder).mkdir()
         rows = f"my card,the card,{score}\nmy card,my parcel,3\nrefund,a refund,4\n"
         (tmp_path / folder / "pairs.csv").write_text("text,text2,score\n" + rows)
-    told = closeknit("evaluate-embeddings", tiny(), "--suite", "a/pairs.csv", "--suite", "b/pairs.csv").stdout
+    told = closeknit(
+        "evaluate-embeddings", tiny(), "--suite", "a/pairs.csv", "--suite", "b/pairs.csv"
+    ).stdout
     assert "| pairs |" in told and "| b/pairs.csv |" in told
 
 
 def test_what_cannot_be_scored_is_told_before_anything_is(closeknit, tiny, tmp_path):
-    (tmp_path / "pairs.csv").write_text("text,text2,score\nmy card,the card,5\nmy card,my parcel,3\n")
+    (tmp_path / "pairs.csv").write_text(
+        "text,text2,score\nmy card,the card,5\nmy card,my parcel,3\n"
+    )
     wrong = (
         (("--labelled", "trek"), "did you mean trec?"),
         (("--retrieval", "asked.csv"), "asked.csv does not exist"),
@@ -39,7 +43,9 @@ def test_what_cannot_be_scored_is_told_before_anything_is(closeknit, tiny, tmp_p
     assert not scored
 
 
-def test_answers_are_looked_for_in_the_test_part_and_data_of_one_name_told_apart(closeknit, tiny, tmp_path):
+def test_answers_are_looked_for_in_the_test_part_and_data_of_one_name_told_apart(
+    closeknit, tiny, tmp_path
+):
     for folder, rows in (("a", 2), ("b", 3)):
         (tmp_path / folder).mkdir()
         for name, part in (("train", PAIRS[6:]), ("test", PAIRS[:rows]), ("faq", PAIRS[:rows])):
@@ -48,5 +54,9 @@ def test_answers_are_looked_for_in_the_test_part_and_data_of_one_name_told_apart
     sources = ("a/faq.csv", "b/faq.csv", "b")
     options = [word for source in sources for word in ("--retrieval", source)]
     told = closeknit("evaluate-embeddings", tiny(), *options).stdout
-    for row in ("| faq | mrr × 100 | 2 |", "| b/faq.csv | mrr × 100 | 3 |", "| b | mrr × 100 | 3 |"):
+    for row in (
+        "| faq | mrr × 100 | 2 |",
+        "| b/faq.csv | mrr × 100 | 3 |",
+        "| b | mrr × 100 | 3 |",
+    ):
         assert row in told

@@ -70,7 +70,9 @@ def folder(tmp_path, monkeypatch):
     for name, shift in (("sts13", 0), ("stsb", 1)):
         rows = [(f"w{i} w{i + 1}", f"w{i + shift} w{2 * i}", i % 6) for i in range(30)]
         write_pairs(home / name / "test.csv", rows)
-    write_pairs(home / "wordsim" / "rg65.csv", [("car", "car", 4), ("car", "dog", 1), ("dog", "cat", 2)])
+    write_pairs(
+        home / "wordsim" / "rg65.csv", [("car", "car", 4), ("car", "dog", 1), ("dog", "cat", 2)]
+    )
     monkeypatch.setenv("CLOSEKNIT_DATA", str(home))
     return home
 
@@ -81,12 +83,17 @@ def folder(tmp_path, monkeypatch):
 def test_sts_is_the_correlation_of_cosines_with_scores():
     first, second = bag_of_words(PAIRS.first).tolist(), bag_of_words(PAIRS.second).tolist()
     cosines = [
-        sum(p * q for p, q in zip(a, b, strict=True)) / (sum(p * p for p in a) * sum(q * q for q in b)) ** 0.5
+        sum(p * q for p, q in zip(a, b, strict=True))
+        / (sum(p * p for p in a) * sum(q * q for q in b)) ** 0.5
         for a, b in zip(first, second, strict=True)
     ]
     scores = sts_scores(bag_of_words, PAIRS)
-    assert scores["spearman"] == pytest.approx(stats.spearmanr(cosines, PAIRS.scores).statistic, abs=1e-10)
-    assert scores["pearson"] == pytest.approx(stats.pearsonr(cosines, PAIRS.scores).statistic, abs=1e-10)
+    assert scores["spearman"] == pytest.approx(
+        stats.spearmanr(cosines, PAIRS.scores).statistic, abs=1e-10
+    )
+    assert scores["pearson"] == pytest.approx(
+        stats.pearsonr(cosines, PAIRS.scores).statistic, abs=1e-10
+    )
     assert scores["n"] == 4 and set(scores) == {"spearman", "pearson", "n"}
 
 
@@ -105,7 +112,9 @@ def test_all_pairs_are_ranked_together_and_the_mean_over_groups_stands_beside():
     pairs = ScoredPairs(
         ["x"] * 4, ["p", "q", "r", "s"], np.array([2.0, 1.0, 4.0, 3.0]), groups=["a", "a", "b", "b"]
     )
-    scores = sts_scores(encode, pairs)  # right in each group, but the groups stand the wrong way round
+    scores = sts_scores(
+        encode, pairs
+    )  # right in each group, but the groups stand the wrong way round
     assert scores["spearman_of_groups"] == pytest.approx(1)
     assert scores["spearman"] == pytest.approx(1 - 6 * 16 / (4 * 15))
 
@@ -127,7 +136,9 @@ def test_geometry_takes_pairs_above_four_fifths_of_the_range():
         "positives": 2,
         "texts": 3,
     }
-    tenths = ScoredPairs(pairs.first, pairs.second, np.float64(np.float32(pairs.scores / 5)), "fifths")
+    tenths = ScoredPairs(
+        pairs.first, pairs.second, np.float64(np.float32(pairs.scores / 5)), "fifths"
+    )
     assert geometry_scores(bag_of_words, tenths, ["a", "b"])["positives"] == 2
     assert geometry_scores(bag_of_words, pairs, ["a", "b"], above=3)["positives"] == 4
     with pytest.raises(DataError, match="no pair is scored above 9; the scores go from 0 to 5"):
@@ -138,14 +149,22 @@ def test_geometry_takes_pairs_above_four_fifths_of_the_range():
 
 def test_of_many_texts_some_are_drawn_by_a_seed():
     texts = [f"w{i}" for i in range(40)]
-    one, same, other = (geometry_scores(bag_of_words, PAIRS, texts, most=10, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (
+        geometry_scores(bag_of_words, PAIRS, texts, most=10, seed=seed) for seed in (1, 1, 2)
+    )
     assert one == same and one["texts"] == 10
     assert one["uniformity"] != other["uniformity"] and one["alignment"] == other["alignment"]
 
 
 def test_classes_that_use_their_own_words_are_told_apart():
     words = {"fruit": ["apple", "pear", "plum"], "tools": ["hammer", "saw", "drill"]}
-    rows = [(f"{a} {b} {c}", label) for label, own in words.items() for a in own for b in own for c in own]
+    rows = [
+        (f"{a} {b} {c}", label)
+        for label, own in words.items()
+        for a in own
+        for b in own
+        for c in own
+    ]
     train = Examples([t for t, _ in rows[::2]], labels=[y for _, y in rows[::2]], name="train")
     test = Examples([t for t, _ in rows[1::2]], labels=[y for _, y in rows[1::2]], name="test")
     assert labelled_scores(bag_of_words, train, test, k=3) == {
@@ -211,7 +230,9 @@ def test_a_suite_scores_what_is_there_and_says_what_is_not(folder):
         ("stsb", "spearman", 30),
         ("rg65", "spearman", 3),
     ]
-    assert scores[0].value == sts_scores(bag_of_words, read_scored_pairs(folder / "sts13"))["spearman"]
+    assert (
+        scores[0].value == sts_scores(bag_of_words, read_scored_pairs(folder / "sts13"))["spearman"]
+    )
     missing = {name for suite in SUITES.values() for name in suite} - {"sts13", "stsb", "rg65"}
     assert {line.split()[1] for line in told} == missing
     assert "wordsim/men.parquet" in " ".join(told) and "sts12/test.parquet" in " ".join(told)
@@ -225,7 +246,14 @@ def test_what_is_left_out_is_said_on_the_error_stream(folder, capsys):
 
 def test_each_set_is_encoded_once_whatever_is_measured(folder):
     encode = Counting()
-    measures = ("spearman", "pearson", "alignment", "uniformity", "anisotropy", "spearman_of_groups")
+    measures = (
+        "spearman",
+        "pearson",
+        "alignment",
+        "uniformity",
+        "anisotropy",
+        "spearman_of_groups",
+    )
     scores = evaluate_suite(encode, ["stsb", "sts13", "stsb"], measures=measures)
     assert len(encode.calls) == 2
     assert [s.measure for s in scores] == list(measures[:-1]) * 2  # these sets have no groups
@@ -322,7 +350,9 @@ def test_a_picture_of_alignment_and_uniformity(tmp_path):
     pyplot = pytest.importorskip("matplotlib.pyplot")
     path = tmp_path / "points.png"
     many = {f"model {i}": [(-2.0, 0.1 * i)] for i in range(9)}
-    alignment_uniformity(path, {**many, "trained": [(-1.0, 0.2), (-2.0, 0.3), (-2.5, 0.25)], "none yet": []})
+    alignment_uniformity(
+        path, {**many, "trained": [(-1.0, 0.2), (-2.0, 0.3), (-2.5, 0.25)], "none yet": []}
+    )
     assert path.read_bytes().startswith(b"\x89PNG") and not pyplot.get_fignums()
     with pytest.raises(DataError, match="no point"):
         alignment_uniformity(path, {"none yet": []})
@@ -348,8 +378,12 @@ def test_the_real_suites_are_whole(shared, monkeypatch):
         "simverb3500": 3500,
     }  # fmt: skip
     values = {s.data: s.value for s in scores}
-    assert all(values[name] > 0.25 for name in SUITES["sts"])  # shared words say something about sentences
-    assert all(abs(values[name]) < 0.5 for name in SUITES["words"])  # and nothing about single words
+    assert all(
+        values[name] > 0.25 for name in SUITES["sts"]
+    )  # shared words say something about sentences
+    assert all(
+        abs(values[name]) < 0.5 for name in SUITES["words"]
+    )  # and nothing about single words
 
 
 def test_positives_of_the_real_benchmark_are_scored_above_four(shared):

@@ -54,7 +54,9 @@ def alone(**values: float) -> dict:
     }
 
 
-def record(epoch: float, losses=(1.5, 0.5, 0.7), values=(0.5, 0.6, 0.7), cosines=(0.2, -0.1, 0.4)) -> dict:
+def record(
+    epoch: float, losses=(1.5, 0.5, 0.7), values=(0.5, 0.6, 0.7), cosines=(0.2, -0.1, 0.4)
+) -> dict:
     pairs = ("mood/sts", "mood/dup", "sts/dup")
     return {
         "epoch": epoch,
@@ -154,7 +156,10 @@ def lead(page: str) -> str:
 def rows(html: str) -> list[list[str]]:
     """The cells of every row, as one reads them."""
     found = re.findall(r"<tr[^>]*>(.*?)</tr>", html, re.S)
-    return [[words(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in found]
+    return [
+        [words(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)]
+        for row in found
+    ]
 
 
 def row(html: str, first: str) -> list[str]:
@@ -322,14 +327,19 @@ def test_the_stage_before_the_tasks_has_its_curve(tmp_path):
     page = page_of(tmp_path, metrics, pretrain=pretrain)
     assert "Before the tasks: mirror" in page and "<title>mirror, epoch 2: 0.31</title>" in page
     assert (
-        row(section(page, "method"), "Pretraining")[1] == "mirror on nli, epochs 2, lr 3e-05, positives yes"
+        row(section(page, "method"), "Pretraining")[1]
+        == "mirror on nli, epochs 2, lr 3e-05, positives yes"
     )
 
 
 def test_without_validation_only_losses_are_drawn(tmp_path):
-    history = [{k: v for k, v in record(n).items() if "loss" in k or k == "epoch"} for n in (1.0, 2.0)]
+    history = [
+        {k: v for k, v in record(n).items() if "loss" in k or k == "epoch"} for n in (1.0, 2.0)
+    ]
     page = page_of(tmp_path, without("validation", "alone", history=history))
-    assert re.findall(r"<figcaption>(.*?)</figcaption>", section(page, "curves")) == ["Training loss"]
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", section(page, "curves")) == [
+        "Training loss"
+    ]
     assert "gradients" not in sections(page)
     assert lead(page).startswith("On test rows")
     assert row(page, "mood")[2] == "55.12"
@@ -356,7 +366,9 @@ def test_the_pair_that_contradicts_most_and_least_is_named(page):
 
 def test_tasks_that_never_contradict_are_said_to_agree(tmp_path):
     schedule = {"name": "together", "surgery": "pcgrad"}
-    page = page_of(tmp_path, without(history=[record(1.0, cosines=(0.2, 0.1, 0.6))]), schedule=schedule)
+    page = page_of(
+        tmp_path, without(history=[record(1.0, cosines=(0.2, 0.1, 0.6))]), schedule=schedule
+    )
     assert (
         "No two tasks have conflicting gradients at any evaluation; mood and dup agree least (mean cosine 0.10), "
         "sts and dup agree most (0.60)."
@@ -378,7 +390,10 @@ def test_two_tasks_have_one_pair(tmp_path):
         for e, c in ((1.0, -0.5), (2.0, 0.1))
     ]
     page = page_of(tmp_path, {"history": history}, names=("mood", "sts"))
-    assert "The gradients of mood and sts conflict at 1 of 2 evaluations (mean cosine −0.20)." in words(page)
+    assert (
+        "The gradients of mood and sts conflict at 1 of 2 evaluations (mean cosine −0.20)."
+        in words(page)
+    )
 
 
 # ---------------------------------------------------------------- errors
@@ -403,7 +418,10 @@ def test_mistakes_stand_with_the_surest_first(page):
     ]
     assert "2 texts are misclassified. All are in mistakes/mood.csv ." in words(mood)
     assert rows(sts)[1] == ["a man runs a man eats", "1.00", "3.50", "2.50", "50 %"]
-    assert "3 pairs have a score that is wrong by 1.20 or more. All are in mistakes/sts.csv ." in words(sts)
+    assert (
+        "3 pairs have a score that is wrong by 1.20 or more. All are in mistakes/sts.csv ."
+        in words(sts)
+    )
     assert rows(dup)[-1] == ["how old what age", "same", "other", "70.0 %", "5 %"]
 
 
@@ -423,7 +441,10 @@ def test_forty_mistakes_are_shown_and_all_are_counted(tmp_path):
     errors = section(page_of(tmp_path, mistakes={"mood": many}), "errors")
     shown = re.findall(r"<td>(text \d+)</td>", errors)
     assert shown == [f"text {n}" for n in range(45, 5, -1)]
-    assert "45 texts are misclassified. The first 40 are shown; all are in mistakes/mood.csv" in words(errors)
+    assert (
+        "45 texts are misclassified. The first 40 are shown; all are in mistakes/mood.csv"
+        in words(errors)
+    )
 
 
 def test_no_mistakes_and_no_list_of_them_are_told_apart(tmp_path):
@@ -450,7 +471,10 @@ def test_a_list_of_scores_that_are_no_numbers_is_refused(tmp_path):
 def test_the_settings_are_told(page):
     made = section(page, "method")
     told = dict(cells for cells in rows(made) if len(cells) == 2)
-    assert told["Schedule"] == "random, the task of each update is drawn at random, power 0, weights dup 2"
+    assert (
+        told["Schedule"]
+        == "random, the task of each update is drawn at random, power 0, weights dup 2"
+    )
     assert told["Gradient surgery"] == "none, the gradients of the tasks are added"
     assert told["Shared layer"] == "linear with tanh, below all heads"
     assert told["Dropout"] == "dropout 0.3, layer dropout 0"
@@ -478,10 +502,15 @@ def test_settings_that_were_changed_are_told_too(tmp_path):
         **{"tasks.mood": task},
     )
     made = section(page, "method")
-    assert row(made, "Schedule")[1] == "round_robin, the tasks take turns, order dup, mood, turn pass"
+    assert (
+        row(made, "Schedule")[1] == "round_robin, the tasks take turns, order dup, mood, turn pass"
+    )
     assert row(made, "Shared layer")[1] == "none"
     assert row(made, "Dropout")[1] == "dropout 0.25"
-    assert row(made, "Encoder")[1] == "roberta-small, pooling first, max length 64, frozen yes, lora rank 8"
+    assert (
+        row(made, "Encoder")[1]
+        == "roberta-small, pooling first, max length 64, frozen yes, lora rank 8"
+    )
     assert row(made, "mood")[1] == "train: a.csv, b.csv; test: c.csv"
 
 
@@ -490,7 +519,9 @@ def test_settings_that_were_changed_are_told_too(tmp_path):
 
 def test_one_task_has_no_average_no_gradients_and_the_loss_of_the_run(tmp_path):
     metrics = {
-        "history": [{"epoch": 1.0, "loss": 0.934, "sts": 0.72, "average": 0.72, "gradients/sts/dup": 0.1}],
+        "history": [
+            {"epoch": 1.0, "loss": 0.934, "sts": 0.72, "average": 0.72, "gradients/sts/dup": 0.1}
+        ],
         "validation": part(sts=0.72),
     }
     page = page_of(tmp_path, metrics, names=("sts",), mistakes={"sts": MISTAKES["sts"]})
@@ -587,7 +618,9 @@ def nasty(tmp_path):
     }
     metrics = without(test={**WHOLE["test"], "mood": named})
     task = {**facts()["run"]["tasks.mood"], "data": NASTY, "objective": NASTY}
-    return make(tmp_path / "nasty", metrics, mistakes, **{"tasks.mood": task, "schedule": {"name": NASTY}})
+    return make(
+        tmp_path / "nasty", metrics, mistakes, **{"tasks.mood": task, "schedule": {"name": NASTY}}
+    )
 
 
 def test_texts_and_names_cannot_break_out(nasty):
@@ -647,7 +680,11 @@ def test_a_page_is_made_without_torch(nasty):
 @pytest.mark.parametrize("width", [390, 1200])
 def test_in_a_browser_it_fits_and_tabs_and_search_work(nasty, width):
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if program is None:
         pytest.skip("no chromium on this machine")
     make(nasty, mistakes=MISTAKES)

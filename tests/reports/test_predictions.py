@@ -136,7 +136,9 @@ def test_shares_in_bins_add_up_to_one():
 
 def test_learning_curves_average_runs_of_the_same_length_only():
     def trained(*losses):
-        return run([], [], history=[{"epoch": i + 1, "loss": loss} for i, loss in enumerate(losses)])
+        return run(
+            [], [], history=[{"epoch": i + 1, "loss": loss} for i, loss in enumerate(losses)]
+        )
 
     found = predictions.learning_curves(
         [trained(2.0, 1.0), trained(4.0, 1.0), trained(9.0), trained(math.nan)], "loss"

@@ -75,7 +75,9 @@ def test_importance_says_nothing_of_too_little():
 
 def test_noise_is_said_to_explain_nothing():
     generator = np.random.default_rng(0)
-    noise = search(*(({"lr": float(generator.random())}, float(generator.random())) for _ in range(30)))
+    noise = search(
+        *(({"lr": float(generator.random())}, float(generator.random())) for _ in range(30))
+    )
     found = search_trials.importance([noise])
     assert found is not None and found.explained < 0.1
 
@@ -87,7 +89,9 @@ def test_chosen_settings_count_the_best_whole_trial_of_each_search():
             *search(({}, 0.5), ({"lr": best, "centers": 2}, 0.9)),
         ]
 
-    chosen = search_trials.chosen_settings([tried(1e-4), tried(1e-4), tried(3e-4), [], search(({}, 0.5))])
+    chosen = search_trials.chosen_settings(
+        [tried(1e-4), tried(1e-4), tried(3e-4), [], search(({}, 0.5))]
+    )
     assert chosen == {
         "lr": [("0.0001", 2), ("0.0003", 1), ("default", 1)],
         "centers": [("2", 3), ("default", 1)],

@@ -40,7 +40,9 @@ def make_study(
     names = {name: [f"{name} class {c}" for c in range(n)] for name, n in data.items()}
     next(iter(names.values()))[0] = '<i>first</i> & "only"'
     search = (
-        None if selection == "fixed" else {"method": "halving", "trials": 12, "space": {"train.lr": [1, 2]}}
+        None
+        if selection == "fixed"
+        else {"method": "halving", "trials": 12, "space": {"train.lr": [1, 2]}}
     )
     study = {
         "data": [{"name": n, "rows": 5452, "classes": c, "pairs": False} for n, c in names.items()],
@@ -70,10 +72,14 @@ def make_study(
                 }
                 first = seed == seeds[0] and fold == 0
                 expected = np.random.default_rng([seed, fold]).integers(len(classes), size=tested)
-                detail, f1 = predictions(classes, expected, o, fold, generator, points if first else 0)
+                detail, f1 = predictions(
+                    classes, expected, o, fold, generator, points if first else 0
+                )
                 if objective == "clld":
                     side = np.abs(generator.normal(1.0, 0.3, (len(classes), len(classes))))
-                    detail["distance"] = np.round((side + side.T) * (1 - np.eye(len(classes))), 3).tolist()
+                    detail["distance"] = np.round(
+                        (side + side.T) * (1 - np.eye(len(classes))), 3
+                    ).tolist()
                 (folder / "details" / f"{key}.json").write_text(json.dumps(detail))
                 if first:
                     vectors(folder / "details" / f"{key}.npz", detail, points, len(classes))
@@ -195,7 +201,9 @@ def test_the_scores_are_the_means_of_the_results(whole, page):
     rows = [json.loads(line) for line in (whole / "results.jsonl").read_text().splitlines()]
     for data in ("trec", LONG):
         own = [
-            r["weighted_f1"] for r in rows if (r["data"], r["size"], r["objective"]) == (data, 4000, "clld")
+            r["weighted_f1"]
+            for r in rows
+            if (r["data"], r["size"], r["objective"]) == (data, 4000, "clld")
         ]
         assert len(own) == 4
         mean, spread = 100 * np.mean(own), 100 * np.std(own, ddof=1)
@@ -214,7 +222,9 @@ def test_large_class_sets_are_cut_to_those_that_can_be_read(page):
 def test_the_file_needs_nothing_else_and_is_small(small, page):
     assert not re.search(r'(src|href)="(?!#|data:,")', page)
     assert "@import" not in page and "url(" not in page and "http" not in page
-    folder = make_study(small.parent / "two", data={"trec": 6, "mr": 2}, tested=1000, points=120, folds=2)
+    folder = make_study(
+        small.parent / "two", data={"trec": 6, "mr": 2}, tested=1000, points=120, folds=2
+    )
     assert write_report(folder).stat().st_size < 1_000_000
 
 
@@ -292,7 +302,9 @@ def test_a_study_that_has_grown_is_done_when_what_was_last_asked_for_is(small):
     change_study(small, seeds=[16])  # none of the runs that are there
     assert "Unfinished: 0 of 6 runs are finished" in write_report(small).read_text()
     fewer = dict(list(settings["objectives"].items())[:1])
-    keep_results(small, lambda run: run["objective"] in fewer or run["fold"] == 0)  # more than was asked for
+    keep_results(
+        small, lambda run: run["objective"] in fewer or run["fold"] == 0
+    )  # more than was asked for
     change_study(small, seeds=[2], objectives=fewer)
     assert "Unfinished" not in write_report(small).read_text()
 
@@ -345,7 +357,9 @@ def test_only_runs_that_all_objectives_have_are_compared_class_by_class(small):
     page = write_report(small).read_text()
     support = [
         int(n)
-        for n in re.findall(r"(\d+) predictions</title>", page.split('id="classes"')[1].split("</svg>")[0])
+        for n in re.findall(
+            r"(\d+) predictions</title>", page.split('id="classes"')[1].split("</svg>")[0]
+        )
     ]
     assert sum(support) == 40
 
@@ -354,7 +368,9 @@ def test_only_runs_that_all_objectives_have_are_compared_class_by_class(small):
 
 
 def test_a_correction_is_said_to_be_over_the_comparisons_that_it_is_over(tmp_path):
-    one = make_study(tmp_path / "one", data={"mr": 2}, objectives=OBJECTIVES, seeds=(2,), tested=40, points=8)
+    one = make_study(
+        tmp_path / "one", data={"mr": 2}, objectives=OBJECTIVES, seeds=(2,), tested=40, points=8
+    )
     assert "correction for" not in write_report(one).read_text()  # two objectives, each tested once
     two = make_study(
         tmp_path / "two",
@@ -369,7 +385,9 @@ def test_a_correction_is_said_to_be_over_the_comparisons_that_it_is_over(tmp_pat
 
 
 def test_choosing_on_the_reported_folds_is_said_in_red(tmp_path):
-    folder = make_study(tmp_path / "study", data={"mr": 2}, selection="paper", tested=40, points=8, folds=2)
+    folder = make_study(
+        tmp_path / "study", data={"mr": 2}, selection="paper", tested=40, points=8, folds=2
+    )
     page = write_report(folder).read_text()
     assert 'class="banner"' in page and "These scores are optimistic." in page
     assert page.count("Too high by") == 1
@@ -394,7 +412,9 @@ def test_hard_sets_are_found_and_the_doubt_is_said(page):
 
 def test_of_many_objectives_one_matrix_at_a_time_stands_beside_the_baseline(tmp_path):
     names = tuple(f"objective_{i}" for i in range(5))
-    folder = make_study(tmp_path / "study", data={"mr": 2}, objectives=names, seeds=(2,), tested=40, points=8)
+    folder = make_study(
+        tmp_path / "study", data={"mr": 2}, objectives=names, seeds=(2,), tested=40, points=8
+    )
     page = write_report(folder).read_text()
     assert page.count('data-show="matrix-cell0-') == 4
     assert len(re.findall(r'<figure class="choice( on)?" id="matrix-cell0-', page)) == 4
@@ -433,7 +453,11 @@ def test_a_page_is_made_without_torch(small):
 @pytest.fixture(scope="module")
 def browser():
     sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    program = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if program is None:
         pytest.skip("no chromium on this machine")
     with sync.sync_playwright() as playwright:
@@ -512,7 +536,9 @@ def test_every_tab_shows_its_own_panel(look):
             button.click()
             assert button.get_attribute("aria-selected") == "true"
             shown = [p for p in section.query_selector_all(".panel") if p.is_visible()]
-            assert {p.get_attribute("data-cell") for p in shown} == {button.get_attribute("data-cell")}
+            assert {p.get_attribute("data-cell") for p in shown} == {
+                button.get_attribute("data-cell")
+            }
             seen.add("".join(panel.inner_html() for panel in shown))
         assert len(seen) == len(section.query_selector_all("[role=tab]")) > 1
 

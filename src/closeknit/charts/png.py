@@ -57,7 +57,9 @@ def scores_and_maps(
     _draw_text_map(right, flat_map(after), labels, "test texts after fine-tuning", plt)
     handles, names = left.get_legend_handles_labels()
     if len(names) <= _MOST_NAMED_CLASSES:
-        figure.legend(handles, names, loc="outside lower center", ncols=6, fontsize=9, frameon=False)
+        figure.legend(
+            handles, names, loc="outside lower center", ncols=6, fontsize=9, frameon=False
+        )
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
@@ -115,7 +117,9 @@ def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, 
     A model with several points is drawn as a path in the given order: the first point is hollow,
     the last one full.
     """
-    paths = {name: np.asarray(course, dtype=np.float64) for name, course in points.items() if len(course)}
+    paths = {
+        name: np.asarray(course, dtype=np.float64) for name, course in points.items() if len(course)
+    }
     if not paths:
         raise DataError("there is no point to draw")
     plt = pyplot()
@@ -127,7 +131,9 @@ def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, 
         marker = _MARKERS[i // len(_COLOURS) % len(_MARKERS)]
         if len(model_path) > 1:
             _draw_path(axes, model_path, scale, colour)
-        axes.scatter(*model_path[-1], s=80, color=colour, marker=marker, label=_literal(name), zorder=4)
+        axes.scatter(
+            *model_path[-1], s=80, color=colour, marker=marker, label=_literal(name), zorder=4
+        )
     if any(len(model_path) > 1 for model_path in paths.values()):
         axes.scatter([], [], s=46, facecolor="white", edgecolor="#5b6770", label="start of a path")
     axes.margins(0.08)
@@ -141,7 +147,9 @@ def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, 
     plt.close(figure)
 
 
-def _draw_path(axes: Any, path: npt.NDArray[np.float64], scale: npt.NDArray[np.float64], colour: str) -> None:
+def _draw_path(
+    axes: Any, path: npt.NDArray[np.float64], scale: npt.NDArray[np.float64], colour: str
+) -> None:
     """A line through the points, with an arrow on its longest segment."""
     axes.plot(*path.T, color=colour, linewidth=1.4, alpha=0.7, marker="o", markersize=3.5, zorder=2)
     axes.scatter(*path[0], s=46, facecolor="white", edgecolor=colour, linewidth=1.4, zorder=5)

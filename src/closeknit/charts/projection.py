@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from closeknit.metrics import scaled_to_unit_length
+
 
 def flat_map(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """A point on a plane (n, 2) for each vector (n, d), by t-SNE of their directions.
@@ -18,7 +20,7 @@ def flat_map(vectors: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     rows = np.nan_to_num(np.asarray(vectors, dtype=np.float32))
-    unit = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+    unit = scaled_to_unit_length(rows)
     all_equal = np.ptp(unit, axis=0).max() == 0.0
     if len(unit) < 5 or all_equal:  # t-SNE has nothing to fit: show the first two dimensions
         return np.asarray(np.pad(unit, ((0, 0), (0, 2)))[:, :2], dtype=np.float64)

@@ -79,7 +79,9 @@ def box_plot(groups: Sequence[Group], label: str, y_name: str = "") -> str:
     return svg_document(width, height, label, elements, wide=width > WIDTH + 20)
 
 
-def _run_lines(left: Group, right: Group, left_centre: float, right_centre: float, axis: Axis) -> list[str]:
+def _run_lines(
+    left: Group, right: Group, left_centre: float, right_centre: float, axis: Axis
+) -> list[str]:
     """A thin line for each run that both groups have."""
     elements = []
     for run in left.values:
@@ -116,9 +118,7 @@ def _box(x: float, axis: Axis, group: Group) -> list[str]:
 
 
 def _dot(x: float, y: float, radius: float, hover: str) -> str:
-    return (
-        f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"><title>{escape(hover)}</title></circle>'
-    )
+    return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="{radius}"><title>{escape(hover)}</title></circle>'
 
 
 # ---------------------------------------------------------------- curves
@@ -157,7 +157,11 @@ def line_chart(
     if zero_line:
         elements.append(f'<path class="zero" d="M{left:.0f} {y_axis(0.0):.1f}H{width}"/>')
     for curve in curves:
-        drawn = _joined_curve(curve, x_axis, y_axis) if joined else _single_points(curve, x_axis, y_axis)
+        drawn = (
+            _joined_curve(curve, x_axis, y_axis)
+            if joined
+            else _single_points(curve, x_axis, y_axis)
+        )
         elements += [f'<g class="c{curve.colour}">', *drawn, "</g>"]
     return svg_document(width, height, label, elements)
 
@@ -167,8 +171,12 @@ def _joined_curve(curve: Curve, x_axis: Axis, y_axis: Axis) -> list[str]:
     points = [(x_axis(x), y_axis(y)) for x, y in zip(curve.x, curve.y, strict=True)]
     elements = []
     if curve.low:
-        upper = [f"{x_axis(x):.1f} {y_axis(y):.1f}" for x, y in zip(curve.x, curve.high, strict=True)]
-        lower = [f"{x_axis(x):.1f} {y_axis(y):.1f}" for x, y in zip(curve.x, curve.low, strict=True)]
+        upper = [
+            f"{x_axis(x):.1f} {y_axis(y):.1f}" for x, y in zip(curve.x, curve.high, strict=True)
+        ]
+        lower = [
+            f"{x_axis(x):.1f} {y_axis(y):.1f}" for x, y in zip(curve.x, curve.low, strict=True)
+        ]
         outline = "L".join([*upper, *reversed(lower)])
         elements.append(f'<path class="band" d="M{outline}Z"/>')
     if len(points) > 1:
@@ -219,7 +227,9 @@ def histogram(
         for share, right_edge in zip(shares, edges[1:], strict=True):
             steps.append(f"V{y_axis(share):.1f}H{x_axis(right_edge):.1f}")
         outline = "".join(steps) + f"V{bottom:.1f}"
-        elements.append(f'<path class="area {style}" d="{outline}"><title>{escape(name)}</title></path>')
+        elements.append(
+            f'<path class="area {style}" d="{outline}"><title>{escape(name)}</title></path>'
+        )
     for tick in x_axis.ticks(5):
         elements.append(text_element(x_axis(tick), bottom + 17, format_number(tick), "tick"))
     elements.append(text_element((left + width) / 2, bottom + 35, x_name, "label"))

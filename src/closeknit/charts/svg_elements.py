@@ -44,7 +44,9 @@ def text_element(
 ) -> str:
     """A text at a position; `title` is shown on hover where it says more than the text."""
     hover = f"<title>{escape(title)}</title>" if title and title != content else ""
-    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}"{attributes}>{hover}{escape(content)}</text>'
+    return (
+        f'<text class="{style}" x="{x:.1f}" y="{y:.1f}"{attributes}>{hover}{escape(content)}</text>'
+    )
 
 
 def name_above(name: str) -> str:

@@ -55,7 +55,9 @@ def heat_map(
         *_heat_map_names(rows, columns, left, top, side),
     ]
     shown = np.nan_to_num(values) >= SMALLEST_SHOWN
-    shades = _confusion_shades(values, rows, columns) if confusion else _linear_shades(values, shown)
+    shades = (
+        _confusion_shades(values, rows, columns) if confusion else _linear_shades(values, shown)
+    )
     for i, j in zip(*np.nonzero(shown), strict=True):
         x = left + side * j
         y = top + side * i
@@ -87,13 +89,17 @@ def _heat_map_names(
         x = left + side * (j + 0.5) + 3
         y = top - 6
         turned = f' transform="rotate(-45 {x:.1f} {y:.1f})"'
-        elements.append(text_element(x, y, shortened(name), "label start", title=name, attributes=turned))
+        elements.append(
+            text_element(x, y, shortened(name), "label start", title=name, attributes=turned)
+        )
     return elements
 
 
 def _linear_shades(values: Floats, shown: npt.NDArray[np.bool_]) -> Floats:
     """Opacities from 0.1 for the smallest shown value to 1 for the largest."""
-    low, high = (float(values[shown].min()), float(values[shown].max())) if shown.any() else (0.0, 1.0)
+    low, high = (
+        (float(values[shown].min()), float(values[shown].max())) if shown.any() else (0.0, 1.0)
+    )
     if high <= low:
         return np.ones_like(values)
     return np.asarray(0.1 + 0.9 * (values - low) / (high - low), dtype=np.float64)
@@ -142,13 +148,17 @@ def point_map(points: Floats, kinds: Sequence[int], marked: Sequence[bool], labe
     low, high = points.min(axis=0), points.max(axis=0)
     scale = (MAP_SIDE - 2 * MAP_MARGIN) / max(float((high - low).max()), 1e-9)
     middle = (low + high) / 2
-    elements = [f'<rect class="field" x="0" y="0" width="{MAP_SIDE:.0f}" height="{MAP_SIDE:.0f}" rx="8"/>']
+    elements = [
+        f'<rect class="field" x="0" y="0" width="{MAP_SIDE:.0f}" height="{MAP_SIDE:.0f}" rx="8"/>'
+    ]
     for i, (point, kind) in enumerate(zip(points, kinds, strict=True)):
         x, y = ((point - middle) * scale + MAP_SIDE / 2).tolist()
         style = f"p k{kind % CLASS_COLOURS}" + (" bad" if marked[i] else "")
         outline = _shape(kind // CLASS_COLOURS % SHAPES, x, MAP_SIDE - y)
         elements.append(f'<path class="{style}" data-i="{i}" data-k="{kind}" d="{outline}"/>')
-    return svg_document(MAP_SIDE, MAP_SIDE, label, elements, style="map", attributes=' tabindex="0"')
+    return svg_document(
+        MAP_SIDE, MAP_SIDE, label, elements, style="map", attributes=' tabindex="0"'
+    )
 
 
 def marker(kind: int) -> str:

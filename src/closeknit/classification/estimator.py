@@ -148,7 +148,9 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         run = model.config
         options = run.to_dict()
         name = {"name": run.encoder.name} if run.encoder.name else {}
-        usual = RunConfig.from_dict({"encoder": name, "objective": {"name": run.objective.name}}).to_dict()
+        usual = RunConfig.from_dict(
+            {"encoder": name, "objective": {"name": run.objective.name}}
+        ).to_dict()
         loaded = cls(
             objective=run.objective.name,
             encoder=run.encoder.name,

@@ -88,7 +88,9 @@ class ClassifierFit(Fit[Model]):
         self.stages = [Stage(self._session(training, folder, resume), after=self._finish)]
         self._warn_of_idle_adaptation()
 
-    def _with_class_names(self, examples: Examples, names: Sequence[str], lane: Lane | None) -> Examples:
+    def _with_class_names(
+        self, examples: Examples, names: Sequence[str], lane: Lane | None
+    ) -> Examples:
         """The examples and, with `train.class_names`, the names of the classes as further texts."""
         times = self.config.train.class_names
         self.names: list[str] = []  # the classes whose names are learnt as texts
@@ -129,11 +131,15 @@ class ClassifierFit(Fit[Model]):
 
     def _new_training(self, batch: Shelved) -> Training:
         task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
-        return train(self.model.encoder, [task], self.config.train, world=self.world, tell=self.tell)
+        return train(
+            self.model.encoder, [task], self.config.train, world=self.world, tell=self.tell
+        )
 
     def _training_in(self, lane: Lane) -> Training:
         """A training in the memory of the run before, if that was of the same kind; the model is then that memory."""
-        shelf, labels = lane.stock.on_device(self.config.encoder, self.model.labels, self.world.device)
+        shelf, labels = lane.stock.on_device(
+            self.config.encoder, self.model.labels, self.world.device
+        )
         targets = labels_of(labels, self.world.device, self.objective.copies)
         batch = self._batches(targets, shelf=shelf, rows=lane.rows)
         learners = nn.ModuleDict({"encoder": self.model.encoder})
@@ -159,7 +165,9 @@ class ClassifierFit(Fit[Model]):
         options = self.config.train
         k = self.objective.rows_of_a_class if options.positives is None else options.positives
         tell = self.tell if self.world.main else None
-        return rows_that_meet(self.y, self.tokens.lengths, options.batch_size, options.seed, k, tell)
+        return rows_that_meet(
+            self.y, self.tokens.lengths, options.batch_size, options.seed, k, tell
+        )
 
     def _warn_of_idle_adaptation(self) -> None:
         adaptation = self.objective.adaptation
@@ -171,7 +179,9 @@ class ClassifierFit(Fit[Model]):
             )
             return
         evaluations = -(-self.steps // self.session.every)
-        progress = [min(1.0, n * self.session.every / self.steps) for n in range(1, evaluations + 1)]
+        progress = [
+            min(1.0, n * self.session.every / self.steps) for n in range(1, evaluations + 1)
+        ]
         if not any(adaptation.due(n, share) for n, share in enumerate(progress, 1)):
             self.tell(
                 f"the label distance will not be updated: {evaluations} evaluations, an update every "
@@ -205,7 +215,9 @@ class ClassifierFit(Fit[Model]):
     def _finish(self) -> None:
         self._learn_neighbours()
         served = {"weighting"}  # the training only
-        self.model.heads = nn.ModuleDict({k: v for k, v in self.model.heads.items() if k not in served})
+        self.model.heads = nn.ModuleDict(
+            {k: v for k, v in self.model.heads.items() if k not in served}
+        )
         self.model.objective = {
             key: value.detach().cpu() for key, value in self.objective.state_dict().items()
         }
@@ -281,4 +293,6 @@ def new_model(
         heads["logits"] = NearestCentroid(encoder.dim, len(labels))
     elif objective.classifier == "knn":
         heads["logits"] = NearestRows(encoder.dim, len(labels), len(examples))
-    return Model(encoder, heads, tokeniser, labels, config, paired=examples.pairs is not None), objective
+    return Model(
+        encoder, heads, tokeniser, labels, config, paired=examples.pairs is not None
+    ), objective

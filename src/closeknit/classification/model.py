@@ -35,7 +35,8 @@ from closeknit.models.folder import (
     OBJECTIVE,
 )
 from closeknit.models.saved_model import SavedModel, fill
-from closeknit.tokens import Tokeniser, Tokens
+from closeknit.tokenisers import Tokeniser
+from closeknit.tokens import Tokens
 
 
 @dataclass

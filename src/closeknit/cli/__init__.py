@@ -35,7 +35,9 @@ def _tell_version(asked: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version and exit."),
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -47,7 +49,9 @@ def main() -> None:
         gc.freeze
     )  # or Python looks through all that torch made once more before it ends: half a second
     if isinstance(sys.stdout, io.TextIOWrapper):
-        encoding = None if sys.stdout.isatty() else "utf-8"  # as files are read; a terminal: what it can show
+        encoding = (
+            None if sys.stdout.isatty() else "utf-8"
+        )  # as files are read; a terminal: what it can show
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")
     try:
         app()
@@ -61,5 +65,8 @@ def main() -> None:
         print("closeknit: stopped", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        print(f"closeknit: {error.strerror or error}: {error.filename or ''}".rstrip(": "), file=sys.stderr)
+        print(
+            f"closeknit: {error.strerror or error}: {error.filename or ''}".rstrip(": "),
+            file=sys.stderr,
+        )
         sys.exit(2)

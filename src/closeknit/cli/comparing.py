@@ -28,15 +28,18 @@ def compare(
             help="Names with commas between; the first is the baseline. Default cross_entropy,triple_entropy."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The study's folder; started again, it goes on.")] = Path(
-        "runs/comparison"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="The study's folder; started again, it goes on.")
+    ] = Path("runs/comparison"),
     encoder: Annotated[
         str | None,
-        typer.Option(help="A hub name, a folder, or textcnn; default the bundled all-MiniLM-L6-v2."),
+        typer.Option(
+            help="A hub name, a folder, or textcnn; default the bundled all-MiniLM-L6-v2."
+        ),
     ] = None,
     sizes: Annotated[
-        str | None, typer.Option(help="Rows to draw for each seed, like 1000,4000 or all; default 1000.")
+        str | None,
+        typer.Option(help="Rows to draw for each seed, like 1000,4000 or all; default 1000."),
     ] = None,
     folds: Annotated[int | None, typer.Option(help="Folds of each seed; default 5.")] = None,
     seeds: Annotated[str | None, typer.Option(help="Default 2,16,128,2048.")] = None,
@@ -48,11 +51,14 @@ def compare(
         ),
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="How to search: tpe (default, extra search), halving, random or grid.")
+        str | None,
+        typer.Option(help="How to search: tpe (default, extra search), halving, random or grid."),
     ] = None,
     space: Annotated[
         str | None,
-        typer.Option(help="What to search: default, or paper for the grid of the TripleEntropy paper."),
+        typer.Option(
+            help="What to search: default, or paper for the grid of the TripleEntropy paper."
+        ),
     ] = None,
     selection: Annotated[
         str | None,
@@ -60,7 +66,9 @@ def compare(
             help="Choose settings on parts of each training fold (nested, the default), or on the reported folds (paper)."
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training rows; default 10.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training rows; default 10.")
+    ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows an update; default 64.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of the encoder.")] = None,
     config: Annotated[
@@ -73,17 +81,27 @@ def compare(
             help="A setting for all, like train.warmup=0.1, or an option of one, like triple_entropy.centers=100; repeatable.",
         ),
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes on this machine; 0 runs in this one.", min=0)] = 0,
+    workers: Annotated[
+        int, typer.Option(help="Processes on this machine; 0 runs in this one.", min=0)
+    ] = 0,
     ray: Annotated[
         str | None,
-        typer.Option(help="Address of a Ray cluster to run on, like auto or 10.0.0.1:6379 (extra cluster)."),
+        typer.Option(
+            help="Address of a Ray cluster to run on, like auto or 10.0.0.1:6379 (extra cluster)."
+        ),
     ] = None,
     threads: Annotated[
-        int, typer.Option(help="Threads (CPUs) a run; default the cores shared out, on Ray 1.", min=0)
+        int,
+        typer.Option(help="Threads (CPUs) a run; default the cores shared out, on Ray 1.", min=0),
     ] = 0,
-    gpus: Annotated[float, typer.Option(help="GPUs a run asks for on Ray, like 1 or 0.25.", min=0)] = 0.0,
+    gpus: Annotated[
+        float, typer.Option(help="GPUs a run asks for on Ray, like 1 or 0.25.", min=0)
+    ] = 0.0,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Discard the runs in --out, once the first new one is done.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Discard the runs in --out, once the first new one is done."
+        ),
     ] = False,
     json: JsonOption = False,
 ) -> None:
@@ -111,8 +129,12 @@ def compare(
         elif search.isdecimal() and int(search) > 0:
             asked["trials"] = int(search)
         else:
-            raise ConfigError(f"--search is {search}; give a number of settings to try, grid or none")
-    asked |= {key: value for key, value in (("method", method), ("space", space)) if value is not None}
+            raise ConfigError(
+                f"--search is {search}; give a number of settings to try, grid or none"
+            )
+    asked |= {
+        key: value for key, value in (("method", method), ("space", space)) if value is not None
+    }
     study_options = {
         "data": list(data) if data else None,
         "objectives": _names(objectives),
@@ -122,7 +144,12 @@ def compare(
         "selection": selection,
         "search": asked or ({} if search == "none" else None),
     }
-    named = {"encoder.name": encoder, "train.epochs": epochs, "train.batch_size": batch_size, "train.lr": lr}
+    named = {
+        "encoder.name": encoder,
+        "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "train.lr": lr,
+    }
     changes = changed_tables({}, [*given_options(named), *parse_changes(set_ or [])])
     study = read_study(config, study_options, changes)
     place = Place(workers, ray, threads, gpus)
@@ -183,5 +210,7 @@ def _whole_numbers(option: str, text: str | None, all_is: int | None = None) -> 
         elif name.isdecimal():
             found.append(int(name))
         else:
-            raise ConfigError(f"{option} is {text}; give whole numbers with commas between, like 2,16")
+            raise ConfigError(
+                f"{option} is {text}; give whole numbers with commas between, like 2,16"
+            )
     return found or None

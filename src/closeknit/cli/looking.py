@@ -11,7 +11,9 @@ from closeknit.cli.shared import DataSetOption, app, chosen_columns, stoppable
 
 
 @app.command(epilog="Example: closeknit objectives triple_entropy")
-def objectives(name: Annotated[str | None, typer.Argument(help="Tell more of this one.")] = None) -> None:
+def objectives(
+    name: Annotated[str | None, typer.Argument(help="Tell more of this one.")] = None,
+) -> None:
     """List the objectives that `train` knows, or explain one."""
     from closeknit.objectives import OBJECTIVES, describe
 
@@ -19,8 +21,8 @@ def objectives(name: Annotated[str | None, typer.Argument(help="Tell more of thi
         print(describe(name))
         return
     width = max(len(known) for known in OBJECTIVES)
-    for known, build in OBJECTIVES.items():
-        print(f"{known:<{width}}  {(build.__doc__ or '').splitlines()[0]}")
+    for known, objective in OBJECTIVES.items():
+        print(f"{known:<{width}}  {objective.summary.splitlines()[0]}")
 
 
 @app.command(epilog="Example: closeknit data messages")
@@ -55,7 +57,9 @@ def data(
 @app.command(epilog="Example: closeknit demo --out demo")
 def demo(
     out: Annotated[Path, typer.Option(help="Where results, picture and model go.")] = Path("demo"),
-    encoder: Annotated[str | None, typer.Option(help="Another encoder than the bundled one.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Another encoder than the bundled one.")
+    ] = None,
     folds: Annotated[int, typer.Option(help="Folds to compare on.", min=2, max=10)] = 3,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Discard the runs that are in --out already.")

@@ -35,13 +35,16 @@ DataArgument = Annotated[
 
 DataSetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Name columns, like data.text=message; or data.empty=drop; repeatable."),
+    typer.Option(
+        "--set", help="Name columns, like data.text=message; or data.empty=drop; repeatable."
+    ),
 ]
 
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="Change one setting, like train.warmup=0.1 or objective.centers=100; repeatable."
+        "--set",
+        help="Change one setting, like train.warmup=0.1 or objective.centers=100; repeatable.",
     ),
 ]
 
@@ -93,7 +96,8 @@ def chosen_columns(known: Columns | None, changes: list[str] | None) -> Columns:
 
 def print_scores(scores: dict[str, Any], name: str) -> None:
     shown = "  ".join(
-        f"{key.replace('_', ' ')} {scores[key]:.4f}" for key in ("accuracy", "weighted_f1", "macro_f1")
+        f"{key.replace('_', ' ')} {scores[key]:.4f}"
+        for key in ("accuracy", "weighted_f1", "macro_f1")
     )
     print(f"{name}: {shown}  ({scores['n']} rows)")
 
@@ -110,7 +114,9 @@ def print_tasks(
                 for part in parts if alone]  # fmt: skip
     print(f"{'task':<{width}}  {'metric':<12}" + "".join(f"{name:>18}" for name, _ in columns))
     for name, measure in measures.items():
-        shown = [f"{own[name][measure]:>18.4f}" if name in own else f"{'':>18}" for _, own in columns]
+        shown = [
+            f"{own[name][measure]:>18.4f}" if name in own else f"{'':>18}" for _, own in columns
+        ]
         part = f"  {rows[name]}" if rows else ""
         print(f"{name:<{width}}  {measure:<12}" + "".join(shown) + part)
     if len(measures) > 1:

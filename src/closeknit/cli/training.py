@@ -26,19 +26,28 @@ def train(
     data: DataArgument,
     objective: Annotated[
         str | None,
-        typer.Option(help="Default auto, the recipe to start with; `closeknit objectives` lists them."),
+        typer.Option(
+            help="Default auto, the recipe to start with; `closeknit objectives` lists them."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The model folder; default runs/DATA-OBJECTIVE.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The model folder; default runs/DATA-OBJECTIVE.")
+    ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="A hub name, a folder, or textcnn; default the bundled all-MiniLM-L6-v2."),
+        typer.Option(
+            help="A hub name, a folder, or textcnn; default the bundled all-MiniLM-L6-v2."
+        ),
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(help="Passes over the training rows; default 10, for auto 3 to 30 by their number."),
+        typer.Option(
+            help="Passes over the training rows; default 10, for auto 3 to 30 by their number."
+        ),
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Rows an update; default 64, for auto 16 or 32 by their number.")
+        int | None,
+        typer.Option(help="Rows an update; default 64, for auto 16 or 32 by their number."),
     ] = None,
     lr: Annotated[
         float | None,
@@ -51,8 +60,12 @@ def train(
         Path | None, typer.Option(help="A run file in TOML; the options here go before it.")
     ] = None,
     set_: SetOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the model in --out.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Fine-tune a classifier on labelled texts and save it.
@@ -72,7 +85,9 @@ def train(
         "train.seed": seed,
     }
     run = read_config(config, set_ or [], options=named)
-    folder = out or Path("runs") / f"{Path(data).resolve().name.partition('.')[0]}-{run.objective.name}"
+    folder = (
+        out or Path("runs") / f"{Path(data).resolve().name.partition('.')[0]}-{run.objective.name}"
+    )
     with stoppable("stopped before the first step"):
         metrics = train_in_folder(data, run, folder, resume=resume, overwrite=overwrite)
     if not metrics:  # not the first of several processes
@@ -105,22 +120,30 @@ def embeddings(
         ),
     ] = None,
     encoder: Annotated[
-        str | None, typer.Option(help="A hub name or a folder; default the bundled all-MiniLM-L6-v2.")
+        str | None,
+        typer.Option(help="A hub name or a folder; default the bundled all-MiniLM-L6-v2."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The folder of the new sentence encoder.")] = Path("runs/encoder"),
+    out: Annotated[Path, typer.Option(help="The folder of the new sentence encoder.")] = Path(
+        "runs/encoder"
+    ),
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the rows; default by method, 1 to 3.")
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Texts that meet, each the others' negatives; default by method, 64 to 512."),
+        typer.Option(
+            help="Texts that meet, each the others' negatives; default by method, 64 to 512."
+        ),
     ] = None,
     chunk_size: Annotated[
-        int | None, typer.Option(help="Rows in memory at once; the batch and its gradients stay whole.")
+        int | None,
+        typer.Option(help="Rows in memory at once; the batch and its gradients stay whole."),
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(help="Learning rate; default by method: 3e-5 to 5e-5, at 384 dimensions up to 1e-4."),
+        typer.Option(
+            help="Learning rate; default by method: 3e-5 to 5e-5, at 384 dimensions up to 1e-4."
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Decides all that is random; default 2.")] = None,
     pooling: Annotated[str | None, typer.Option(help="mean (default), first or own.")] = None,
@@ -135,10 +158,14 @@ def embeddings(
         str | None,
         typer.Option(help="A column of classes: rows of one class are no negatives of each other."),
     ] = None,
-    mine: Annotated[bool, typer.Option("--mine", help="Find a hard negative for each pair first.")] = False,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="Find a hard negative for each pair first.")
+    ] = False,
     adapt_epochs: Annotated[
         int | None,
-        typer.Option(help="Passes of masked-language modelling over the texts beforehand; default 0."),
+        typer.Option(
+            help="Passes of masked-language modelling over the texts beforehand; default 0."
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(help="A run file in TOML; the options here go before it.")
@@ -147,8 +174,12 @@ def embeddings(
         list[str] | None,
         typer.Option("--set", help="Change one setting, like method.temperature=0.04; repeatable."),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the encoder in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the encoder in --out.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Turn a language model into a sentence encoder, from texts alone, from pairs or from triplets.
@@ -163,7 +194,12 @@ def embeddings(
 
     columns = {
         role: name
-        for role, name in (("text", text), ("text2", text2), ("negative", negative), ("label", label))
+        for role, name in (
+            ("text", text),
+            ("text2", text2),
+            ("negative", negative),
+            ("label", label),
+        )
         if name is not None
     }
     found = read_sentences(data, columns=columns)
@@ -220,10 +256,13 @@ def multitask(
     ] = None,
     encoder: Annotated[
         str | None,
-        typer.Option(help="A hub name, a folder, or textcnn; default the study's, else all-MiniLM-L6-v2."),
+        typer.Option(
+            help="A hub name, a folder, or textcnn; default the study's, else all-MiniLM-L6-v2."
+        ),
     ] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="Epochs of the schedule; `docs/multitask.md` says what one is.")
+        int | None,
+        typer.Option(help="Epochs of the schedule; `docs/multitask.md` says what one is."),
     ] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a task in an update.")] = None,
     lr: Annotated[
@@ -232,7 +271,9 @@ def multitask(
     seed: Annotated[int | None, typer.Option(help="Decides all that is random; default 2.")] = None,
     scale: Annotated[
         float,
-        typer.Option(help="A trial: this share of the epochs and of the rows of every part, like 0.02."),
+        typer.Option(
+            help="A trial: this share of the epochs and of the rows of every part, like 0.02."
+        ),
     ] = 1.0,
     alone: Annotated[
         bool, typer.Option("--alone", help="First train every task by itself, to compare with.")
@@ -240,11 +281,16 @@ def multitask(
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="Change one setting, like schedule.name=random or tasks.sts.weight=2; repeatable."
+            "--set",
+            help="Change one setting, like schedule.name=random or tasks.sts.weight=2; repeatable.",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model in --out.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run in --out.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the model in --out.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Train one encoder for several tasks: classes of texts, classes of pairs, scores of pairs.
@@ -275,7 +321,9 @@ def multitask(
         config = config.scaled(scale)
     folder = out or Path("runs") / Path(study).stem
     with stoppable("stopped before the first step"):
-        metrics = multitask_in_folder(config, folder, alone=alone, resume=resume, overwrite=overwrite)
+        metrics = multitask_in_folder(
+            config, folder, alone=alone, resume=resume, overwrite=overwrite
+        )
     if not metrics:  # not the first of several processes
         return
     page = write_multitask_report(folder)

@@ -23,6 +23,7 @@ from closeknit.cli.shared import (
     print_tasks,
 )
 from closeknit.errors import ConfigError, DataError
+from closeknit.metrics import scaled_to_unit_length
 
 if TYPE_CHECKING:
     from closeknit.classification.model import Model
@@ -44,7 +45,8 @@ def evaluate(
         ),
     ] = None,
     part: Annotated[
-        str | None, typer.Option(help="Which part to score; default test, else all, validation or train.")
+        str | None,
+        typer.Option(help="Which part to score; default test, else all, validation or train."),
     ] = None,
     task: Annotated[
         str | None, typer.Option(help="Of a model of several tasks, the one that the data are for.")
@@ -61,7 +63,9 @@ def evaluate(
     if task is not None:
         raise ConfigError(f"--task is for models of several tasks; {model} has one")
     if data is None:
-        raise ConfigError("name the data to score the model on: a file, a folder or a catalogue name")
+        raise ConfigError(
+            "name the data to score the model on: a file, a folder or a catalogue name"
+        )
     loaded = _load(model)
     found = catalogue.load(data, chosen_columns(loaded.config.data, set_))
     names = [part] if part else ["test", "all", "validation", "train"]
@@ -92,7 +96,8 @@ def predict(
         ),
     ] = "-",
     task: Annotated[
-        str | None, typer.Option(help="Of a model of several tasks, the one to answer; pairs need a table.")
+        str | None,
+        typer.Option(help="Of a model of several tasks, the one to answer; pairs need a table."),
     ] = None,
     set_: DataSetOption = None,
     json: JsonOption = False,
@@ -107,7 +112,9 @@ def predict(
 
         several = MultiTaskModel.load(model, bare=True)
         if task is None and len(several.tasks) > 1:
-            raise ConfigError(f"{model} has several tasks; say which with --task: {', '.join(several.tasks)}")
+            raise ConfigError(
+                f"{model} has several tasks; say which with --task: {', '.join(several.tasks)}"
+            )
         name = task or several.tasks[0]
         if several.task(name).kind != "classify" and file == "-":
             raise ConfigError(
@@ -127,7 +134,9 @@ def predict(
         if json:
             print(json_library.dumps(line, ensure_ascii=False))
             continue
-        shown = "  |  ".join(" ".join(str(line[key]).split()) for key in ("text", "text2") if key in line)
+        shown = "  |  ".join(
+            " ".join(str(line[key]).split()) for key in ("text", "text2") if key in line
+        )
         answer = f"{line['label']}\t{line['probability']:.4f}" if labels else f"{line['score']:.4f}"
         print(f"{answer}\t{shown}")
 
@@ -141,15 +150,21 @@ def embed(
         str, typer.Argument(help="A text file with a text a line, or a table; - is standard input.")
     ],
     out: Annotated[
-        Path, typer.Option(help="Where to write the vectors, a NumPy file of shape (texts, dimensions).")
+        Path,
+        typer.Option(help="Where to write the vectors, a NumPy file of shape (texts, dimensions)."),
     ],
     pooling: Annotated[
-        str | None, typer.Option(help="first, mean or own; default the model's own, for a bare encoder mean.")
+        str | None,
+        typer.Option(help="first, mean or own; default the model's own, for a bare encoder mean."),
     ] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Scale every vector to length 1.")
+    ] = False,
     half: Annotated[
         bool,
-        typer.Option("--half", help="Compute in bfloat16 on a GPU: faster, right to two or three digits."),
+        typer.Option(
+            "--half", help="Compute in bfloat16 on a GPU: faster, right to two or three digits."
+        ),
     ] = False,
     set_: DataSetOption = None,
 ) -> None:
@@ -162,18 +177,24 @@ def embed(
     from closeknit.models.folder import MAIN, read_facts
 
     if out.suffix != ".npy":
-        raise ConfigError(f"{out}: the vectors are written as a NumPy file; let its name end in .npy")
+        raise ConfigError(
+            f"{out}: the vectors are written as a NumPy file; let its name end in .npy"
+        )
     _check_writable(out)
-    if (Path(source) / MAIN).exists() and read_facts(Path(source), None)["kind"] == "text_classifier":
+    if (Path(source) / MAIN).exists() and read_facts(Path(source), None)[
+        "kind"
+    ] == "text_classifier":
         loaded = _load(Path(source))
         encoder = (
-            loaded.encoder if pooling is None else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
+            loaded.encoder
+            if pooling is None
+            else Encoder(loaded.encoder.trunk, pooling, loaded.encoder.name)
         )
         texts = _texts(file, loaded.config.data, set_)
         with _threads_for(encoder, texts):
             vectors = outputs(encoder, None, loaded.tokens(texts), half=half)[1]
         if normalize:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            vectors = scaled_to_unit_length(vectors)
     else:
         texts = _texts(file, None, set_)
         if texts.pairs is not None:
@@ -238,7 +259,9 @@ def evaluate_embeddings(
     if json:
         import dataclasses
 
-        print_json({name: [dataclasses.asdict(score) for score in own] for name, own in scores.items()})
+        print_json(
+            {name: [dataclasses.asdict(score) for score in own] for name, own in scores.items()}
+        )
         return
     print(scores_table(scores))
     if plot:
@@ -274,7 +297,9 @@ def _check_writable(out: Path) -> None:
     out = out.absolute()
     nearest = next(path for path in (out, *out.parents) if path.exists())
     if nearest.is_dir() == (nearest == out) or not os.access(nearest, os.W_OK):
-        raise ConfigError(f"{out} cannot be written: {nearest} is in the way; name another file with --out")
+        raise ConfigError(
+            f"{out} cannot be written: {nearest} is in the way; name another file with --out"
+        )
 
 
 def _kind(folder: Path) -> str:
@@ -296,14 +321,21 @@ def _answers(examples: Examples, given: Any, labels: list[str]) -> Iterator[dict
         if labels:
             best = int(chances[row].argmax())
             line |= {"label": labels[best], "probability": float(chances[row][best])}
-            line["probabilities"] = {label: float(p) for label, p in zip(labels, chances[row], strict=True)}
+            line["probabilities"] = {
+                label: float(p) for label, p in zip(labels, chances[row], strict=True)
+            }
         else:
             line["score"] = float(given[row])
         yield line
 
 
 def _evaluate_tasks(
-    folder: Path, data: str | None, part: str | None, task: str | None, set_: list[str] | None, json: bool
+    folder: Path,
+    data: str | None,
+    part: str | None,
+    task: str | None,
+    set_: list[str] | None,
+    json: bool,
 ) -> None:
     """Score a model of several tasks: all of them on their own data, or one on the data given."""
     import dataclasses
@@ -316,7 +348,9 @@ def _evaluate_tasks(
         model.task(task)
     if data is not None and task is None:
         if len(model.tasks) > 1:
-            raise ConfigError(f"say which task the data are for with --task: {', '.join(model.tasks)}")
+            raise ConfigError(
+                f"say which task the data are for with --task: {', '.join(model.tasks)}"
+            )
         task = model.tasks[0]
     if data is not None and task is not None:
         columns = dataclasses.asdict(chosen_columns(model.task(task).columns, set_))
@@ -329,7 +363,11 @@ def _evaluate_tasks(
         parts = {
             name: {
                 key: value
-                for key, value in (("train", own.train), ("validation", own.validation), ("test", own.test))
+                for key, value in (
+                    ("train", own.train),
+                    ("validation", own.validation),
+                    ("test", own.test),
+                )
                 if value is not None
             }
             for name, own in load_tasks(read).items()
@@ -363,7 +401,9 @@ def _texts(file: str, known: Columns | None, changes: list[str] | None) -> Examp
         if sys.stdin.isatty():
             print("reading texts from the keyboard, a line each; end with Ctrl-D", file=sys.stderr)
         stream = getattr(sys.stdin, "buffer", None)
-        lines = split_lines(stream.read() if stream else sys.stdin.read().encode(), "standard input")
+        lines = split_lines(
+            stream.read() if stream else sys.stdin.read().encode(), "standard input"
+        )
         if not lines:
             raise DataError("standard input is empty: there is no text")
         return from_python(lines, name="standard input", empty=columns.empty)

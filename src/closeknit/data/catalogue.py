@@ -11,7 +11,15 @@ from typing import Any
 
 from closeknit.data.examples import DataSet, Examples, build_examples
 from closeknit.data.sources import data_folder, existing_data_folder, load_from_hub
-from closeknit.data.tables import PARTS, Columns, Table, holds_data, pick_columns, read_file, read_folder
+from closeknit.data.tables import (
+    PARTS,
+    Columns,
+    Table,
+    holds_data,
+    pick_columns,
+    read_file,
+    read_folder,
+)
 from closeknit.errors import DataError, did_you_mean
 
 Record = dict[str, Any]
@@ -72,7 +80,9 @@ CATALOGUE: dict[str, Entry] = {
         columns=_TEXT_LABEL,
         text_pool=_FILM_REVIEWS,
     ),
-    "imdb": Entry("sentiment of whole film reviews, 2 classes", hub="stanfordnlp/imdb", parts=_TRAIN_TEST),
+    "imdb": Entry(
+        "sentiment of whole film reviews, 2 classes", hub="stanfordnlp/imdb", parts=_TRAIN_TEST
+    ),
     "mr": Entry(
         "sentiment of film review sentences, 2 classes",
         hub="cornell-movie-review-data/rotten_tomatoes",
@@ -269,5 +279,7 @@ def _examples_from_hub(rows: Any, entry: Entry, where: str) -> Examples:
 def _kept_records(table: Table, keep: Callable[[Record], bool]) -> Table:
     """The rows of a table that belong to the task."""
     count = len(next(iter(table.values())))
-    kept = [row for row in range(count) if keep({name: values[row] for name, values in table.items()})]
+    kept = [
+        row for row in range(count) if keep({name: values[row] for name, values in table.items()})
+    ]
     return {name: [values[row] for row in kept] for name, values in table.items()}

@@ -173,7 +173,9 @@ def single_texts(texts: Sequence[object]) -> list[str]:
     """The texts as a checked list of strings; refuses pairs of texts."""
     examples = from_python(texts, name="the texts")
     if examples.pairs is not None:
-        raise DataError("the texts are pairs, and a vector is made from one text; give a list of strings")
+        raise DataError(
+            "the texts are pairs, and a vector is made from one text; give a list of strings"
+        )
     return examples.texts
 
 

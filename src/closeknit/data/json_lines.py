@@ -29,4 +29,6 @@ def parse_json_lines(
         if isinstance(record, dict):
             yield record
         elif damaged == "refuse":
-            raise DataError(f'{where}, line {number}: expected an object such as {{"text": …, "label": …}}')
+            raise DataError(
+                f'{where}, line {number}: expected an object such as {{"text": …, "label": …}}'
+            )

@@ -30,7 +30,11 @@ def labelled_examples(X: Any, y: Any, name: str) -> tuple[Examples, npt.NDArray[
         shown = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(f"{name}: labels are of several kinds ({shown}); give one kind")
     labels = np.array(values)
-    return from_python(X, labels.tolist(), name=name), labels, next(iter(kinds)).__name__ if kinds else "str"
+    return (
+        from_python(X, labels.tolist(), name=name),
+        labels,
+        next(iter(kinds)).__name__ if kinds else "str",
+    )
 
 
 def label_values(y: Any, name: str) -> list[Any]:
@@ -38,7 +42,9 @@ def label_values(y: Any, name: str) -> list[Any]:
     if y is None:
         raise DataError(f"{name}: there are no labels; give one label a text")
     if holds_no_rows(y):
-        raise DataError(f"{name}: the labels are a {type(y).__name__}; give a list, or one column of a table")
+        raise DataError(
+            f"{name}: the labels are a {type(y).__name__}; give a list, or one column of a table"
+        )
     values = [value.item() if isinstance(value, np.generic) else value for value in y]
     if any(not isinstance(value, str) and is_missing(value) for value in values):
         raise DataError(f"{name}: some labels are missing (None or NaN)")

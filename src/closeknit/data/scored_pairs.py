@@ -128,7 +128,9 @@ def load_scored_pairs(name: str) -> ScoredPairs:
     )
 
 
-def read_suites(names: str | Path | Sequence[str | Path], *, log: Callable[[str], None]) -> list[ScoredPairs]:
+def read_suites(
+    names: str | Path | Sequence[str | Path], *, log: Callable[[str], None]
+) -> list[ScoredPairs]:
     """The scored pairs of suites, data sets of suites, files and folders, in that order.
 
     A known data set that is not available is skipped, and `log` gets a message. This is an error
@@ -169,7 +171,9 @@ def _expand_suites(names: Sequence[str | Path]) -> list[str | Path]:
             found.append(path)  # reading it gives the error message
         else:
             hint = did_you_mean(str(name), [*SUITES, *known])
-            raise DataError(f"{name} is neither a file, a folder, a suite nor a data set of a suite{hint}")
+            raise DataError(
+                f"{name} is neither a file, a folder, a suite nor a data set of a suite{hint}"
+            )
     return list(dict.fromkeys(found))
 
 
@@ -208,7 +212,9 @@ class _ColumnNames:
 _USUAL_NAMES = _ColumnNames()
 
 
-def _build_pairs(table: Table, name: str, where: str, columns: _ColumnNames = _USUAL_NAMES) -> ScoredPairs:
+def _build_pairs(
+    table: Table, name: str, where: str, columns: _ColumnNames = _USUAL_NAMES
+) -> ScoredPairs:
     """Checked pairs from the columns of a table: no text is blank, and every score is a number."""
 
     def column(asked: str | None, usual: Sequence[str]) -> list[Any]:

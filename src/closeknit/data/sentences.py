@@ -75,7 +75,9 @@ def sentences_from(
         return build_sentences((listed,), labels, name)
     width = len(first) if isinstance(first, Sequence) else 0
     if width not in (2, 3):
-        raise DataError(f"{name}: row 1 is {first!r}; give texts, pairs of texts or triplets of texts")
+        raise DataError(
+            f"{name}: row 1 is {first!r}; give texts, pairs of texts or triplets of texts"
+        )
     for number, row in enumerate(listed, 1):
         if not isinstance(row, Sequence) or isinstance(row, str) or len(row) != width:
             raise DataError(f"{name}: row {number} does not have {width} texts as row 1 has")
@@ -162,7 +164,9 @@ def read_sentences(
         return build_sentences((load(source).training.texts,), None, source)
     if not path.exists() and not path.suffix:
         hint = did_you_mean(source, CATALOGUE)
-        raise DataError(f"{source} is neither a file, a folder nor a data set of the catalogue{hint}")
+        raise DataError(
+            f"{source} is neither a file, a folder nor a data set of the catalogue{hint}"
+        )
     if path.is_dir():
         _, path = find_part(path, prefer, suffixes=(*SUFFIXES, ".txt"), any_name=True)
     table = read_table(path)
@@ -267,5 +271,7 @@ def sentences_from_labelled_pairs(source: str, positive: str, negative: str = ""
         if wrong:  # each answer gets another hard negative, as far as there are enough
             rows += [(text, answer, wrong[i % len(wrong)]) for i, answer in enumerate(answers)]
     if not rows:
-        raise DataError(f"{source} has no text with both a row of {positive} and a row of {negative}")
+        raise DataError(
+            f"{source} has no text with both a row of {positive} and a row of {negative}"
+        )
     return sentences_from(rows, name=source)

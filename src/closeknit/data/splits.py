@@ -59,7 +59,9 @@ def folds(
     _check_labels(labels, "data", smallest_class, f"{k} folds")
     largest = max(Counter(labels).values())
     if largest < k:
-        raise DataError(f"{k} folds need a class with at least {k} rows; the largest class has {largest}")
+        raise DataError(
+            f"{k} folds need a class with at least {k} rows; the largest class has {largest}"
+        )
     splitter = StratifiedKFold(k, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The least populated class")
@@ -70,7 +72,9 @@ def folds(
 def split(labels: Sequence[str], fraction: float, seed: int) -> tuple[Rows, Rows]:
     """(kept, held out) row numbers, stratified; at least one row of each class is kept."""
     if not 0.0 < fraction < 1.0:
-        raise DataError(f"a fraction of {fraction} cannot be held out; give a number between 0 and 1")
+        raise DataError(
+            f"a fraction of {fraction} cannot be held out; give a number between 0 and 1"
+        )
     count = max(1, round(fraction * len(labels)))
     held_out = _stratified(labels, count, seed, kept_per_class=1)
     kept = np.setdiff1d(np.arange(len(labels)), held_out)

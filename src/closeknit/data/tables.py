@@ -41,13 +41,17 @@ class Columns(SettingsTable, table="data"):
         help="What happens to rows with a blank text or without a score: `error` refuses them, "
         "`drop` leaves them out.",
     )
-    score: str | None = setting(None, default_text="the usual", help="Column that holds the score of a pair.")
+    score: str | None = setting(
+        None, default_text="the usual", help="Column that holds the score of a pair."
+    )
 
 
 # ---------------------------------------------------------------- files
 
 
-def read_file(path: str | Path, columns: Columns | None = None, *, target: str | None = "label") -> Examples:
+def read_file(
+    path: str | Path, columns: Columns | None = None, *, target: str | None = "label"
+) -> Examples:
     """Examples from a CSV, TSV, JSONL or Parquet file, or a text file with one text per line.
 
     `target` is the column that the file must have besides the text: "label", "score" or None.
@@ -78,7 +82,9 @@ def read_table(path: str | Path) -> Table:
     elif suffix in (".txt", ""):
         table = {"text": split_lines(path.read_bytes(), str(path))}
     else:
-        raise DataError(f"{path}: cannot read {suffix} files; use .csv, .tsv, .jsonl, .parquet or .txt")
+        raise DataError(
+            f"{path}: cannot read {suffix} files; use .csv, .tsv, .jsonl, .parquet or .txt"
+        )
     if not table or not next(iter(table.values())):
         raise DataError(f"{path} is empty: it has no rows")
     return table

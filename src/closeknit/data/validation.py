@@ -34,7 +34,9 @@ def check_texts(values: Sequence[object], column: str, where: str, *, empty: str
     if wrong:
         kind = type(values[wrong[0]]).__name__
         remedy = _HOW_TO_SKIP if only_missing else ""
-        raise DataError(f"{where}: {column} is not a string but {kind} in {rows_in_words(wrong)}{remedy}")
+        raise DataError(
+            f"{where}: {column} is not a string but {kind} in {rows_in_words(wrong)}{remedy}"
+        )
     check_whole_characters(values, where)
     return blank
 
@@ -45,7 +47,9 @@ def refuse_blank_texts(blank: Sequence[int], where: str) -> None:
         raise DataError(f"{where}: empty text in {rows_in_words(sorted(set(blank)))}{_HOW_TO_SKIP}")
 
 
-def check_scores(values: Sequence[object], where: str, *, empty: str) -> tuple[list[float], list[int]]:
+def check_scores(
+    values: Sequence[object], where: str, *, empty: str
+) -> tuple[list[float], list[int]]:
     """The scores, with NaN for one that is not a finite number, and the row indices of those."""
     scores = [finite_number(value) for value in values]
     missing = [row for row, score in enumerate(scores) if score is None]

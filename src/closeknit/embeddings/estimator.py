@@ -68,7 +68,9 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ) -> SentenceEncoder:
         """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best epoch is kept."""
         name = "the training data"
-        sentences = sentences_from(as_list(X), None if y is None else label_values(y, name), name=name)
+        sentences = sentences_from(
+            as_list(X), None if y is None else label_values(y, name), name=name
+        )
         if validation is not None and not isinstance(validation, ScoredPairs):
             validation = scored_pairs_from(validation, name="the validation part")
         fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=validation)
@@ -88,7 +90,9 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             },
             "method": {"name": method, **settings_argument(method_options=self.method_options)},
             "train": {
-                **given_settings(epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate),
+                **given_settings(
+                    epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate
+                ),
                 "seed": self.random_state,
                 **settings_argument(train_options=self.train_options),
             },

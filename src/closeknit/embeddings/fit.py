@@ -18,20 +18,20 @@ from closeknit.data.sentences import Sentences
 from closeknit.embedding_config import EmbeddingConfig, MethodConfig
 from closeknit.embeddings.model import Dense, SentenceModel
 from closeknit.embeddings.scores import geometry_scores, sts_scores
-from closeknit.encoder import load_language_head
+from closeknit.encoder_loading import load_language_head
 from closeknit.errors import ConfigError, DataError
 from closeknit.heads import LanguageHead
 from closeknit.looping import Loop
 from closeknit.models.fit import Fit, Stage
-from closeknit.objectives.contrastive import InfoNCE, MultipleNegatives, NTXent
-from closeknit.objectives.folded import Folded
+from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
-from closeknit.objectives.softmax import CrossEntropy
+from closeknit.objectives.text_views import Folded, InfoNCE, MultipleNegatives, NTXent
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, length_grouped
 from closeknit.tasks import Batch, Shelved, Task, dealt
-from closeknit.tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
+from closeknit.tokenisers import PretrainedTokeniser, Tokeniser
+from closeknit.tokens import Tokens, stacked
 from closeknit.training import train
 from closeknit.views import drophead, mask_spans, without_dropout
 
@@ -83,7 +83,9 @@ class EmbeddingFit(Fit[SentenceModel]):
         if self.head_use == "none":
             return
         if pooling == "own":
-            raise ConfigError("pooling own has the encoder's dense layer already; use method.head=none")
+            raise ConfigError(
+                "pooling own has the encoder's dense layer already; use method.head=none"
+            )
         with seeded(self.world, self.config.train.seed, random_streams.HEADS):
             self.heads["projected"] = Dense(self.model.encoder.dim)
 
@@ -218,7 +220,9 @@ class EmbeddingFit(Fit[SentenceModel]):
             best = max([start, *self.session.history], key=lambda record: record["spearman"])
             self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
             if best is start:
-                self.model.dense = None  # a layer that was never trained is no part of the encoder as it was
+                self.model.dense = (
+                    None  # a layer that was never trained is no part of the encoder as it was
+                )
                 if self.world.main:
                     self.tell(
                         "no evaluation was better than the encoder as it was before: it is kept as it was"
@@ -275,7 +279,9 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
     ):
         value = getattr(method, setting)
         if not used and value not in (getattr(usual, setting), 0):
-            raise ConfigError(f"method.{setting} is {value}, but it {purpose}; here it would do nothing")
+            raise ConfigError(
+                f"method.{setting} is {value}, but it {purpose}; here it would do nothing"
+            )
     if len(np.unique(sentences.groups)) < 2:
         raise DataError(
             f"{sentences.name}: all rows share a text or a label, directly or through others; there is nothing to tell apart"
@@ -313,9 +319,9 @@ def masked_batches(
         inputs = tokens.pad(own)
         generator = torch.Generator().manual_seed(
             int(
-                np.random.SeedSequence((seed, random_streams.MASKING, number, world.rank)).generate_state(1)[
-                    0
-                ]
+                np.random.SeedSequence(
+                    (seed, random_streams.MASKING, number, world.rank)
+                ).generate_state(1)[0]
             )
         )
         ids = inputs["input_ids"]  # (R, T)
@@ -323,11 +329,15 @@ def masked_batches(
         if not bool(chosen.any()):  # a batch of very short texts
             chosen[
                 0,
-                int((~inputs["special"][0]).nonzero()[0]) if bool((~inputs["special"][0]).any()) else 0,
+                int((~inputs["special"][0]).nonzero()[0])
+                if bool((~inputs["special"][0]).any())
+                else 0,
             ] = True
         fate = torch.rand(ids.shape, generator=generator)
         other = torch.randint(words, ids.shape, generator=generator)
-        seen = torch.where(chosen & (fate < 0.8), mask, torch.where(chosen & (fate < 0.9), other, ids))
+        seen = torch.where(
+            chosen & (fate < 0.8), mask, torch.where(chosen & (fate < 0.9), other, ids)
+        )
         return Batch({**inputs, "input_ids": seen}, torch.where(chosen, ids, -1), rows, filler)
 
     return batch

@@ -12,7 +12,13 @@ from closeknit.data.examples import DataSet, Examples
 from closeknit.data.sentences import read_sentences
 from closeknit.data.splits import split
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
-from closeknit.embeddings.scores import Score, evaluate_suite, labelled_scores, retrieval_scores, score_rows
+from closeknit.embeddings.scores import (
+    Score,
+    evaluate_suite,
+    labelled_scores,
+    retrieval_scores,
+    score_rows,
+)
 from closeknit.errors import ConfigError, DataError
 from closeknit.progress import say
 
@@ -76,7 +82,9 @@ def _draw(path: Path, courses: Mapping[str, Points]) -> None:
     alignment_uniformity(path, known)
 
 
-def _read_test_data(suite: Sequence[str], labelled: Sequence[str], retrieval: Sequence[str]) -> _TestData:
+def _read_test_data(
+    suite: Sequence[str], labelled: Sequence[str], retrieval: Sequence[str]
+) -> _TestData:
     source_of: dict[str, str] = {}  # name in the table -> where it was read from
 
     def table_name(name: str, source: str) -> str:
@@ -84,7 +92,9 @@ def _read_test_data(suite: Sequence[str], labelled: Sequence[str], retrieval: Se
         return name if source_of.setdefault(name, source) == source else source
 
     sets = {source: load(source) for source in labelled}
-    classes = {table_name(data.name, source): _train_and_test(data) for source, data in sets.items()}
+    classes = {
+        table_name(data.name, source): _train_and_test(data) for source, data in sets.items()
+    }
     answers = {table_name(Path(source).stem, source): _read_answers(source) for source in retrieval}
     return _TestData(list(suite), classes, answers)
 
@@ -125,7 +135,9 @@ def _course_of_training(model: SentenceModel, scores: Sequence[Score]) -> Points
     records = []
     if "before" in measured and "history" in measured:
         records = [measured["before"], *measured["history"]]
-    course = [(record["uniformity"], record["alignment"]) for record in records if "uniformity" in record]
+    course = [
+        (record["uniformity"], record["alignment"]) for record in records if "uniformity" in record
+    ]
     now: dict[str, float] = {}
     for score in scores:
         if score.measure in ("uniformity", "alignment"):

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from closeknit.checkpoint import read_tensors, write_tensors
 from closeknit.devices import existing_device
 from closeknit.embedding_config import EmbeddingConfig
-from closeknit.encoder import Encoder, load_encoder
+from closeknit.encoder import Encoder
 from closeknit.encoder_config import EncoderConfig
+from closeknit.encoder_loading import load_encoder
 from closeknit.evaluation import Floats, encode_texts
+from closeknit.metrics import scaled_to_unit_length
 from closeknit.models.card import sentence_card
 from closeknit.models.export import write_encoder
 from closeknit.models.folder import (
@@ -29,7 +30,7 @@ from closeknit.models.folder import (
 )
 from closeknit.models.saved_model import SavedModel, fill, load_saved_encoder
 from closeknit.progress import progress_bar
-from closeknit.tokens import PretrainedTokeniser, Tokeniser
+from closeknit.tokenisers import PretrainedTokeniser, Tokeniser
 
 
 class Dense(nn.Module):
@@ -82,7 +83,7 @@ class SentenceModel(SavedModel):
             device = next(self.dense.parameters()).device
             pooled = self.dense.eval()(torch.from_numpy(pooled).to(device)).float().cpu().numpy()
         if normalize:
-            pooled = pooled / np.maximum(np.linalg.norm(pooled, axis=1, keepdims=True), 1e-12)
+            pooled = scaled_to_unit_length(pooled)
         return pooled
 
     @classmethod

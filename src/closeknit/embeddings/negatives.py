@@ -10,6 +10,7 @@ import numpy.typing as npt
 from closeknit.data.sentences import Sentences
 from closeknit.embeddings.scores import Encode, Vectors
 from closeknit.errors import DataError
+from closeknit.metrics import scaled_to_unit_length
 
 
 def mine_negatives(
@@ -31,9 +32,9 @@ def mine_negatives(
         raise DataError("hard negatives are mined for pairs: columns text and text2")
     queries_column, answers_column = pairs.columns[:2]
     texts = list(dict.fromkeys(corpus if corpus is not None else answers_column))
-    queries = _unit_rows(encode(queries_column))  # (R, D)
-    answers = _unit_rows(encode(answers_column))  # (R, D)
-    candidates = _unit_rows(encode(texts))  # (T, D)
+    queries = scaled_to_unit_length(encode(queries_column))  # (R, D)
+    answers = scaled_to_unit_length(encode(answers_column))  # (R, D)
+    candidates = scaled_to_unit_length(encode(texts))  # (T, D)
     excluded = _texts_of_each_group(pairs, texts)
     negatives: list[str] = []
     for start in range(0, len(pairs), chunk):
@@ -71,10 +72,3 @@ def _likeliest_negative(similarity: Vectors, allowed: npt.NDArray[np.bool_], lim
         return int(np.where(below_limit, similarity, -np.inf).argmax())
     # All allowed texts are as near as the answer: the farthest of them is most likely wrong.
     return int(np.where(allowed, similarity, np.inf).argmin())
-
-
-def _unit_rows(vectors: Vectors) -> Vectors:
-    """Vectors scaled to length 1, in their own precision; a row of zeros stays zero."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (R, 1)
-    scaled: Vectors = vectors / np.maximum(lengths, 1e-12)
-    return scaled

@@ -63,7 +63,9 @@ def _warn_of_trained_encoder(config: EmbeddingConfig) -> None:
     )
 
 
-def _with_mined_negatives(sentences: Sentences, config: EmbeddingConfig, *, show: bool) -> Sentences:
+def _with_mined_negatives(
+    sentences: Sentences, config: EmbeddingConfig, *, show: bool
+) -> Sentences:
     if show:
         say(f"mining a hard negative for each of {len(sentences):,} pairs")
     settings = config.encoder

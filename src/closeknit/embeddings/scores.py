@@ -90,7 +90,9 @@ def geometry_scores(
         )
     chosen = list(dict.fromkeys(texts))
     if len(chosen) < 2:
-        raise DataError(f"{len(chosen)} texts were given; uniformity needs at least two that differ")
+        raise DataError(
+            f"{len(chosen)} texts were given; uniformity needs at least two that differ"
+        )
     if len(chosen) > most:
         drawn = np.random.default_rng(seed).choice(len(chosen), most, replace=False)
         chosen = [chosen[i] for i in np.sort(drawn)]
@@ -106,13 +108,17 @@ def geometry_scores(
     }
 
 
-def labelled_scores(encode: Encode, train: Examples, test: Examples, *, k: int = 10) -> dict[str, float]:
+def labelled_scores(
+    encode: Encode, train: Examples, test: Examples, *, k: int = 10
+) -> dict[str, float]:
     """Accuracy of the k nearest neighbours and of a linear probe on the vectors; `n` test rows."""
     for part in (train, test):
         if not len(part):
             raise DataError(f"{part.name} is empty: there is no text")
         if part.pairs is not None:
-            raise DataError(f"{part.name} holds pairs of texts; an embedding is scored on single texts")
+            raise DataError(
+                f"{part.name} holds pairs of texts; an embedding is scored on single texts"
+            )
     check_classes(train, what="a probe")
     z, test_z = _encode_columns(encode, [train.texts, test.texts])
     y = np.asarray(train.required_labels)
@@ -238,7 +244,8 @@ def scores_table(scores: dict[str, list[Score]]) -> str:
     for (data, measure), by_model in cells.items():
         counts = dict.fromkeys(score.n for score in by_model.values())
         shown = [
-            _format_value(measure, by_model[model].value) if model in by_model else "–" for model in scores
+            _format_value(measure, by_model[model].value) if model in by_model else "–"
+            for model in scores
         ]
         n = " / ".join(f"{count:,}" for count in counts)
         lines.append(_table_line(_escaped(data), measure, n, shown))

@@ -237,7 +237,9 @@ def update(
     """Apply the gradients at these addresses, unless they or the loss are not finite."""
     t = tables
     amount, tensors = len(t["stretches"]), len(gradients)
-    _square_kernel[(amount,)](t["stretches"], t["sizes"], gradients, t["squares"], t["half"], BLOCK=BLOCK)
+    _square_kernel[(amount,)](
+        t["stretches"], t["sizes"], gradients, t["squares"], t["half"], BLOCK=BLOCK
+    )
     _verdict_kernel[(1,)](
         t["squares"],
         amount,

@@ -122,12 +122,16 @@ def _norm_back_kernel(  # type: ignore[no-untyped-def]
         dy = tl.where(_kept(seed, site, offset, p), dy / (1.0 - p), 0.0)
     inverse = tl.load(shrink + row, mask=row < N, other=0.0)[:, None]
     middle = tl.load(mean + row, mask=row < N, other=0.0)[:, None]
-    unit = tl.where(inside, (tl.load(total + offset, mask=inside, other=0.0) - middle) * inverse, 0.0)
+    unit = tl.where(
+        inside, (tl.load(total + offset, mask=inside, other=0.0) - middle) * inverse, 0.0
+    )
     own = sums + tl.program_id(0) * 3 * H + place
     tl.store(own, tl.sum(dy * unit, 0), mask=column)
     tl.store(own + H, tl.sum(dy, 0), mask=column)
     slope = dy * tl.load(gain + place, mask=column, other=0.0)[None, :]
-    slope = inverse * (slope - tl.sum(slope, 1)[:, None] / H - unit * (tl.sum(slope * unit, 1)[:, None] / H))
+    slope = inverse * (
+        slope - tl.sum(slope, 1)[:, None] / H - unit * (tl.sum(slope * unit, 1)[:, None] / H)
+    )
     tl.store(grad_rest + offset, slope, mask=inside)
     if ADD:
         if DROP:
@@ -183,7 +187,9 @@ def _attend_kernel(  # type: ignore[no-untyped-def]
         drawn = ((row * HEADS + head) * BLOCK + place[:, None]) * BLOCK + place[None, :]
         share = tl.where(_kept(seed, site, drawn, p), share / (1.0 - p), 0.0)
     mixed = tl.dot(share.to(v.dtype), v)
-    tl.store(out + token[:, None] * H + column[None, :], mixed.to(out.dtype.element_ty), mask=inside)
+    tl.store(
+        out + token[:, None] * H + column[None, :], mixed.to(out.dtype.element_ty), mask=inside
+    )
 
 
 @triton.jit(do_not_specialize=["site"])  # type: ignore[untyped-decorator,unused-ignore]
@@ -289,7 +295,9 @@ def _column_kernel(x, out, N, C, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # ty
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _scatter_kernel(ids, order, grad, out, N, H, skipped, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _scatter_kernel(
+    ids, order, grad, out, N, H, skipped, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+):  # type: ignore[no-untyped-def]
     """The first of some sorted tokens with one id adds up the gradients of them all."""
     token = tl.program_id(0)
     own = tl.load(ids + token)
@@ -407,7 +415,14 @@ def norm_back(
 
 
 def attend(
-    qkv: Tensor, biases: Tensor, lengths: Tensor, T: int, heads: int, seed: Tensor, site: int, p: float
+    qkv: Tensor,
+    biases: Tensor,
+    lengths: Tensor,
+    T: int,
+    heads: int,
+    seed: Tensor,
+    site: int,
+    p: float,
 ) -> Tensor:
     """Attention (N, H) over texts of T tokens, of which the first `lengths` (R,) are real; qkv (N, 3 H) and biases (3 H,)."""
     out = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=qkv.dtype, device=qkv.device)

@@ -27,7 +27,9 @@ def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     }
     known = {name: own for name, own in points.items() if own}
     if known:
-        measures = list(dict.fromkeys(key for own in known.values() for key in own if key != "epoch"))
+        measures = list(
+            dict.fromkeys(key for own in known.values() for key in own if key != "epoch")
+        )
         lines += ["| | " + " | ".join(measures) + " |", "|---|" + "---|" * len(measures)]
         for name, own in known.items():
             shown = [f"{own[key]:.4f}" if key in own else "" for key in measures]
@@ -50,7 +52,9 @@ def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
 def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The card of a model of several tasks."""
     run, encoder = facts["run"], facts["encoder"]
-    tasks = {name.removeprefix("tasks."): own for name, own in run.items() if name.startswith("tasks.")}
+    tasks = {
+        name.removeprefix("tasks."): own for name, own in run.items() if name.startswith("tasks.")
+    }
     lines = [
         "---",
         "library_name: closeknit",
@@ -76,9 +80,13 @@ def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
             for key, value in scores.items()
             if isinstance(value, float)
         )
-        lines.append(f"| {name} | {own['kind']} | {kinds} | {part} | {scores.get('n', '')} | {shown} |")
+        lines.append(
+            f"| {name} | {own['kind']} | {kinds} | {part} | {scores.get('n', '')} | {shown} |"
+        )
     first = next(iter(tasks))
-    sample = '["a text"]' if tasks[first]["kind"] == "classify" else '[("first text", "second text")]'
+    sample = (
+        '["a text"]' if tasks[first]["kind"] == "classify" else '[("first text", "second text")]'
+    )
     lines += [
         "",
         "```python",
@@ -121,7 +129,9 @@ def model_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
                 f"| {part} rows | accuracy | weighted F1 | macro F1 |",
                 "|---|---|---|---|",
                 f"| {scores['n']} | "
-                + " | ".join(f"{scores[name]:.4f}" for name in ("accuracy", "weighted_f1", "macro_f1"))
+                + " | ".join(
+                    f"{scores[name]:.4f}" for name in ("accuracy", "weighted_f1", "macro_f1")
+                )
                 + " |",
                 "",
             ]

@@ -12,7 +12,8 @@ from closeknit.checkpoint import (
     write_json,
     write_tensors,
 )
-from closeknit.encoder import Encoder, merged_trunk
+from closeknit.encoder import Encoder
+from closeknit.encoder_loading import merged_trunk
 from closeknit.heads import SHAPES, Classifier
 from closeknit.models.folder import (
     WEIGHTS,
@@ -108,7 +109,9 @@ def _head_tensors(model: Exported) -> dict[str, Tensor]:
     if shape.norm:
         layers[shape.norm] = head.norm
     return {
-        f"{name}.{key}": value for name, layer in layers.items() for key, value in layer.state_dict().items()
+        f"{name}.{key}": value
+        for name, layer in layers.items()
+        for key, value in layer.state_dict().items()
     }
 
 
@@ -150,4 +153,6 @@ def _write_sentence_transformers(
         )
         modules.append({"idx": 2, "name": "2", "path": "2_Dense", "type": place + "Dense"})
     write_json(folder / "modules.json", modules)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    write_json(
+        folder / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False}
+    )

@@ -58,7 +58,9 @@ _TOKENIZER_FILES = {
 }
 
 KNOWN_FILES = frozenset(
-    {MAIN, METRICS, RUN, CARD, HEADS, OBJECTIVE, WEIGHTS, LABEL_DISTANCE} | _ENCODER_FILES | _TOKENIZER_FILES
+    {MAIN, METRICS, RUN, CARD, HEADS, OBJECTIVE, WEIGHTS, LABEL_DISTANCE}
+    | _ENCODER_FILES
+    | _TOKENIZER_FILES
 )
 
 # The folders inside a model folder, and what the names of the files in each look like.
@@ -211,7 +213,9 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
     """What a model folder says of itself; refuses one that is damaged, or of another kind than expected."""
     if not folder.is_dir():
         raise ModelError(
-            f"{folder} does not exist" if not folder.exists() else f"{folder} is a file, not a model folder"
+            f"{folder} does not exist"
+            if not folder.exists()
+            else f"{folder} is a file, not a model folder"
         )
     if not (folder / MAIN).exists():
         if (folder / STATES).is_dir():
@@ -243,7 +247,9 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
         if not path.exists():
             raise ModelError(f"{path} is missing")
         if path.stat().st_size != size and path.suffix != ".toml":
-            raise ModelError(f"{path} is damaged or cut short: {path.stat().st_size} bytes instead of {size}")
+            raise ModelError(
+                f"{path} is damaged or cut short: {path.stat().st_size} bytes instead of {size}"
+            )
     return facts
 
 

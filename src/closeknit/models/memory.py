@@ -16,7 +16,8 @@ from closeknit.data.examples import Examples, Rows
 from closeknit.encoder import Encoder
 from closeknit.encoder_config import EncoderConfig
 from closeknit.processes import World, seeded
-from closeknit.tokens import RememberingTokeniser, Shelf, Tokeniser
+from closeknit.tokenisers import RememberingTokeniser, Tokeniser
+from closeknit.tokens import Shelf
 from closeknit.training import Training
 
 KINDS = 4  # of runs whose memory a lane keeps
@@ -30,10 +31,14 @@ class Stock:
 
     def __init__(self, examples: Examples) -> None:
         self.examples = examples
-        self.texts = examples.with_class_names(examples.classes) if examples.pairs is None else examples
+        self.texts = (
+            examples.with_class_names(examples.classes) if examples.pairs is None else examples
+        )
         self._encoders: dict[tuple[EncoderConfig, int], Encoder] = {}
         self._tokenisers: dict[tuple[str | None, int], RememberingTokeniser] = {}
-        self._on_device: dict[Any, tuple[Shelf, Tensor]] = {}  # all are kept: captured updates read them
+        self._on_device: dict[
+            Any, tuple[Shelf, Tensor]
+        ] = {}  # all are kept: captured updates read them
 
     def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
         """The encoder as this seed would load it, to be copied before it learns, and a tokeniser that knows the texts."""

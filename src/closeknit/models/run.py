@@ -176,7 +176,9 @@ class RunFolder:
             raise ModelError(f"{path} is damaged; start again with --overwrite")
         kind = str(before.get("kind", identity["kind"]))
         if kind != identity["kind"]:
-            raise ConfigError(f"the run in {self.path} trains {KINDS[kind]}, not {KINDS[identity['kind']]}")
+            raise ConfigError(
+                f"the run in {self.path} trains {KINDS[kind]}, not {KINDS[identity['kind']]}"
+            )
         self._refuse_changes(before, identity)
 
     def _identity_of_finished_run(self, identity: Identity) -> Identity:

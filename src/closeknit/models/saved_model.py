@@ -18,7 +18,8 @@ from closeknit import __version__
 from closeknit.bare import load_bare
 from closeknit.checkpoint import read_json, read_tensors, tensor_names, write_json
 from closeknit.devices import existing_device
-from closeknit.encoder import Encoder, load_pretrained
+from closeknit.encoder import Encoder
+from closeknit.encoder_loading import load_pretrained
 from closeknit.errors import ModelError
 from closeknit.heads import SHAPES
 from closeknit.models.folder import (
@@ -34,7 +35,7 @@ from closeknit.models.folder import (
 )
 from closeknit.settings import to_toml
 from closeknit.textcnn import TextCNN
-from closeknit.tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
+from closeknit.tokenisers import PretrainedTokeniser, Tokeniser, WordTokeniser
 
 VERSIONS_OF = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scikit-learn")
 
@@ -60,7 +61,9 @@ class SavedModel:
         raise NotImplementedError
 
     @classmethod
-    def from_facts(cls, facts: dict[str, Any], settings: Any, encoder: Encoder, tokeniser: Tokeniser) -> Self:
+    def from_facts(
+        cls, facts: dict[str, Any], settings: Any, encoder: Encoder, tokeniser: Tokeniser
+    ) -> Self:
         """The model that the facts describe, its heads still without weights."""
         raise NotImplementedError
 
@@ -173,7 +176,9 @@ def _refuse_spare_weights(trunk: Any, names: Sequence[str], path: Path) -> None:
     heads = tuple(name for name in (shape.dense, shape.out, shape.norm) if name) if shape else ()
     for name in names:
         if name.removeprefix(prefix) not in known and not name.startswith(heads):
-            raise ModelError(f"{path}: the weights do not match config.json; it has no place for {name}")
+            raise ModelError(
+                f"{path}: the weights do not match config.json; it has no place for {name}"
+            )
 
 
 def fill(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

@@ -71,7 +71,9 @@ class TaskConfig(SettingsTable, table="task"):
         help="Metric of the task: `accuracy` (the default), `weighted_f1` or `macro_f1` for classes; "
         "`pearson` (the default) or `spearman` for scores.",
     )
-    rows: int = setting(0, at_least=0, help="Train on this many rows, drawn at random. 0 is all rows.")
+    rows: int = setting(
+        0, at_least=0, help="Train on this many rows, drawn at random. 0 is all rows."
+    )
     leaks: str = setting(
         "drop",
         choices=("drop", "keep"),
@@ -145,7 +147,9 @@ class SharedConfig(SettingsTable, table="shared"):
         True, help="Whether a linear layer with tanh stands between the encoder and every head."
     )
     dropout: float = setting(0.1, at_least=0, below=1, help="Dropout rate on the pooled vector.")
-    layer_dropout: float = setting(0.0, at_least=0, below=1, help="Dropout rate after the shared layer.")
+    layer_dropout: float = setting(
+        0.0, at_least=0, below=1, help="Dropout rate after the shared layer."
+    )
 
 
 @dataclass(frozen=True)
@@ -162,12 +166,18 @@ class PretrainConfig(SettingsTable, table="pretrain"):
     batch_size: int | None = setting(
         None, at_least=1, default_text="by method", help="Rows per update of this stage."
     )
-    lr: float | None = setting(None, above=0, default_text="by method", help="Learning rate of this stage.")
+    lr: float | None = setting(
+        None, above=0, default_text="by method", help="Learning rate of this stage."
+    )
     temperature: float | None = setting(
         None, above=0, default_text="by method", help="Temperature of the method's loss."
     )
-    rows: int = setting(0, at_least=0, help="Learn from this many rows, drawn at random. 0 is all rows.")
-    positives: str = setting("", help="For pairs with a label: the label of the pairs that belong together.")
+    rows: int = setting(
+        0, at_least=0, help="Learn from this many rows, drawn at random. 0 is all rows."
+    )
+    positives: str = setting(
+        "", help="For pairs with a label: the label of the pairs that belong together."
+    )
     negatives: str = setting(
         "", help="The label of pairs whose second text is a hard negative of the same first text."
     )
@@ -217,7 +227,9 @@ class MultiTaskConfig(Configuration):
     def check_relations(self) -> None:
         """Refuse names that tasks cannot have, and tables that contradict each other."""
         if not self.tasks:
-            raise ConfigError("there is no task; describe at least one as [tasks.NAME] with data and kind")
+            raise ConfigError(
+                "there is no task; describe at least one as [tasks.NAME] with data and kind"
+            )
         for name in self.tasks:
             _check_task_name(name)
         self.schedule.check(list(self.tasks))
@@ -289,7 +301,9 @@ def _study_file(source: str) -> Path:
     if source in known:
         return known[source]
     if Path(source).is_dir():
-        raise ConfigError(f"{source} is a folder; name a study file in TOML, or a recipe: {', '.join(known)}")
+        raise ConfigError(
+            f"{source} is a folder; name a study file in TOML, or a recipe: {', '.join(known)}"
+        )
     if Path(source).suffix == ".toml" or Path(source).exists():
         return Path(source)
     raise ConfigError(f"{source} is neither a file nor a recipe{did_you_mean(source, known)}")
@@ -338,4 +352,6 @@ def _check_task_path(path: list[str], tasks: Any) -> None:
     if len(path) != 3 or not isinstance(tasks, dict):
         raise ConfigError(f"cannot set {name}; write it as tasks.NAME.setting=value")
     if path[1] not in tasks:
-        raise ConfigError(f"cannot set {name}: there is no task {path[1]}{did_you_mean(path[1], tasks)}")
+        raise ConfigError(
+            f"cannot set {name}: there is no task {path[1]}{did_you_mean(path[1], tasks)}"
+        )

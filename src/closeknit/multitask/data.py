@@ -73,10 +73,14 @@ def prepared(
     return found
 
 
-def _in_parts(name: str, parts: DataSet, config: MultiTaskConfig, tell: Callable[[str], None]) -> Parts:
+def _in_parts(
+    name: str, parts: DataSet, config: MultiTaskConfig, tell: Callable[[str], None]
+) -> Parts:
     """All rows of a task, none of them in two parts."""
     task = config.tasks[name]
-    asked = DataSet(parts.name, {part: as_asked(examples, task) for part, examples in parts.parts.items()})
+    asked = DataSet(
+        parts.name, {part: as_asked(examples, task) for part, examples in parts.parts.items()}
+    )
     own = Parts(asked.training, asked.parts.get("validation"), asked.parts.get("test"))
     training = _without_leaks(name, own.train, own.held_out, config, tell)
     holds_out = own.validation is None and config.train.validation > 0
@@ -104,7 +108,10 @@ def _without_leaks(
     kept = [row for row, key in enumerate(row_keys(rows)) if key not in seen]
     if len(kept) == len(rows):
         return rows
-    where, keeps = f"also in the validation or test part{whose}", f"(tasks.{name}.leaks=keep keeps them)"
+    where, keeps = (
+        f"also in the validation or test part{whose}",
+        f"(tasks.{name}.leaks=keep keeps them)",
+    )
     if not kept:
         raise DataError(f"every training row is {where} {keeps}")
     tell(
@@ -185,7 +192,10 @@ def as_asked(examples: Examples, task: TaskConfig) -> Examples:
 def row_keys(examples: Examples) -> list[tuple[str, ...]]:
     """What makes two rows the same: their words, whatever the case, punctuation and order of the pair."""
     columns = [column for column in (examples.texts, examples.pairs) if column is not None]
-    words = [[" ".join(re.findall(r"\w+", text.lower())) or text for text in column] for column in columns]
+    words = [
+        [" ".join(re.findall(r"\w+", text.lower())) or text for text in column]
+        for column in columns
+    ]
     return [tuple(sorted(row)) for row in zip(*words, strict=True)]
 
 
@@ -197,7 +207,9 @@ def _drawn(examples: Examples, rows: int, seed: int) -> Rows:
 
 def _fewer(examples: Examples, scale: float, seed: int) -> Examples:
     """This share of the rows, but enough of them to learn and score anything."""
-    rows = min(len(examples), max(round(scale * len(examples)), 16, 2 * len(set(examples.labels or ()))))
+    rows = min(
+        len(examples), max(round(scale * len(examples)), 16, 2 * len(set(examples.labels or ())))
+    )
     return examples.select(_drawn(examples, rows, seed))
 
 

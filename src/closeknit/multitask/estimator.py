@@ -102,7 +102,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             for name, given in (validation or {}).items()
         }
         sets = {
-            name: DataSet(name, {"train": own, **({"validation": held[name]} if name in held else {})})
+            name: DataSet(
+                name, {"train": own, **({"validation": held[name]} if name in held else {})}
+            )
             for name, own in rows.items()
         }
         parts = prepared(sets, config, tell=say if self.verbose else lambda text: None)
@@ -110,7 +112,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         self._remember_types(listed)
         return self
 
-    def _fit(self, parts: dict[str, Parts], config: MultiTaskConfig, sentences: Sequence[Any] | None) -> None:
+    def _fit(
+        self, parts: dict[str, Parts], config: MultiTaskConfig, sentences: Sequence[Any] | None
+    ) -> None:
         before = None
         if sentences is not None:
             before = drawn_sentences(sentences_from(sentences, name="the sentences"), config, parts)
@@ -129,7 +133,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
                 answers[name] = dataclasses.replace(answers[name], label_type=kinds.pop())
 
     def _config(self, data: Mapping[str, Rows], pretrained: bool) -> MultiTaskConfig:
-        schedule = {"name": self.schedule} if isinstance(self.schedule, str) else dict(self.schedule)
+        schedule = (
+            {"name": self.schedule} if isinstance(self.schedule, str) else dict(self.schedule)
+        )
         train = {
             "epochs": self.epochs,
             "batch_size": self.batch_size,
@@ -180,7 +186,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"{where}: a score is not a number") from None
         wrong = [row for row, score in enumerate(scores, 1) if not np.isfinite(score)]
         if wrong:
-            raise DataError(f"{where}: the score in row {wrong[0]} is {scores[wrong[0] - 1]}, not finite")
+            raise DataError(
+                f"{where}: the score in row {wrong[0]} is {scores[wrong[0] - 1]}, not finite"
+            )
         return Examples(examples.texts, examples.pairs, None, where, scores)
 
     # -- asking
@@ -225,7 +233,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     def _given(self, task: str, X: Sequence[Any]) -> Floats:
         check_is_fitted(self, "model_")
         self.model_.task(task)
-        rows = X.to_numpy() if hasattr(X, "to_numpy") else X  # a column or two of a table, as in fit
+        rows = (
+            X.to_numpy() if hasattr(X, "to_numpy") else X
+        )  # a column or two of a table, as in fit
         return self.model_.predict(task, from_python(rows, name="the texts"))
 
     # -- on the disk
@@ -254,8 +264,12 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             if model.config.pretrain.data
             else None,
             random_state=train["seed"],
-            train_options={k: v for k, v in train.items() if k not in ("epochs", "batch_size", "lr", "seed")},
-            encoder_options={k: v for k, v in encoder.items() if k not in ("name", "max_length", "pooling")},
+            train_options={
+                k: v for k, v in train.items() if k not in ("epochs", "batch_size", "lr", "seed")
+            },
+            encoder_options={
+                k: v for k, v in encoder.items() if k not in ("name", "max_length", "pooling")
+            },
         )
         loaded.model_ = model
         return loaded
@@ -263,12 +277,16 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
 
 def _check_named(data: Any) -> None:
     if not isinstance(data, Mapping) or not data:
-        raise DataError('the data are a dictionary like {"sentiment": (texts, labels)}, with a task or more')
+        raise DataError(
+            'the data are a dictionary like {"sentiment": (texts, labels)}, with a task or more'
+        )
 
 
 def _two(name: str, given: Any) -> Rows:
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
-        raise DataError(f"the data of the task {name} are not two lists, (texts, labels) or (pairs, scores)")
+        raise DataError(
+            f"the data of the task {name} are not two lists, (texts, labels) or (pairs, scores)"
+        )
     texts, answers = (_list(values) for values in given)
     if len(texts) != len(answers):
         raise DataError(f"task {name} has {len(texts)} texts and {len(answers)} answers")

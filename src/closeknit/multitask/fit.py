@@ -26,16 +26,17 @@ from closeknit.multitask.data import row_keys
 from closeknit.multitask.heads import PairHead
 from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
 from closeknit.objectives import build_objective
+from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
-from closeknit.objectives.similarity import MeanSquared
-from closeknit.objectives.softmax import CrossEntropy
+from closeknit.objectives.pair_scores import MeanSquared
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import batches_per_epoch, rows_that_meet
 from closeknit.schedules import build_schedule
 from closeknit.surgery import pcgrad
 from closeknit.tasks import Shelved, Task, labels_of
-from closeknit.tokens import Tokeniser, Tokens
+from closeknit.tokenisers import Tokeniser
+from closeknit.tokens import Tokens
 from closeknit.training import Training, train
 
 
@@ -194,7 +195,9 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         per_epoch = batches_per_epoch(rows, options.batch_size)
         lengths = tokens.lengths.reshape(-1, rows).max(axis=0)
         tell = self.tell if self.world.main else None
-        plan = rows_that_meet(targets, lengths, options.batch_size, seed, objective.rows_of_a_class, tell)
+        plan = rows_that_meet(
+            targets, lengths, options.batch_size, seed, objective.rows_of_a_class, tell
+        )
         copies = objective.copies
         starts = (0, rows) if isinstance(head, PairHead) else (0,) * copies
         batch = Shelved(
@@ -258,7 +261,9 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         return {
             **found,
             "average": float(np.mean(list(found.values()))),
-            **{f"gradients/{first}/{second}": value for (first, second), value in agreement.items()},
+            **{
+                f"gradients/{first}/{second}": value for (first, second), value in agreement.items()
+            },
         }
 
     def _finish(self) -> None:
@@ -299,7 +304,9 @@ def pretraining_config(config: MultiTaskConfig, sentences: Sentences) -> Embeddi
         )
     except ConfigError as error:
         text = str(error).replace("method.name", "pretrain.method").replace("method.", "pretrain.")
-        raise ConfigError(text.replace("train.", "pretrain.") if "pretrain." not in text else text) from None
+        raise ConfigError(
+            text.replace("train.", "pretrain.") if "pretrain." not in text else text
+        ) from None
 
 
 def pretraining_sentences(
@@ -334,7 +341,9 @@ def drawn_sentences(
         if part.pairs is not None and config.tasks[name].leaks == "drop"
         for key in row_keys(part)
     }
-    first, *others = sentences.columns  # what belongs to a text, and what does not: both are told of a pair
+    first, *others = (
+        sentences.columns
+    )  # what belongs to a text, and what does not: both are told of a pair
     told = [row_keys(Examples(first, other)) for other in others] if held else []
     kept = [row for row in range(len(sentences)) if not any(keys[row] in held for keys in told)]
     if len(kept) < len(sentences):

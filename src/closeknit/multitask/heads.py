@@ -15,7 +15,9 @@ HEADS = ("linear", "paired", "dense_paired")
 class Top(nn.Module):
     """Dropout on the pooled vector and, where it is shared, a linear layer with tanh before every head."""
 
-    def __init__(self, dim: int, *, dropout: float, shared: bool, shared_dropout: float = 0.0) -> None:
+    def __init__(
+        self, dim: int, *, dropout: float, shared: bool, shared_dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.dropout, self.after = nn.Dropout(dropout), nn.Dropout(shared_dropout)
         self.linear = nn.Linear(dim, dim) if shared else None
@@ -68,9 +70,7 @@ class PairHead(nn.Module):
             amount = 3 if kind == "dense_paired" else 2
             self.parts.extend(nn.Linear(dim, width) for _ in range(amount))
             self.out = nn.Linear(amount * width, width)
-            with (
-                torch.no_grad()
-            ):  # begins as the sum of its parts, so that tanh need not saturate to reach a score's ends
+            with torch.no_grad():  # begins as the sum of its parts, so that tanh need not saturate to reach a score's ends
                 self.out.weight.copy_(torch.eye(width).repeat(1, amount))
                 self.out.bias.zero_()
 

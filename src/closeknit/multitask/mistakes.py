@@ -48,7 +48,9 @@ class Mistake:
     def from_row(row: Sequence[str]) -> Mistake:
         """The mistake in a row of the CSV file."""
         text, text2, expected, predicted, size, overlap = row
-        return Mistake(text, text2, expected, predicted, float(size), float(overlap) if overlap else None)
+        return Mistake(
+            text, text2, expected, predicted, float(size), float(overlap) if overlap else None
+        )
 
 
 def word_overlap(first: str, second: str) -> float:
@@ -59,7 +61,9 @@ def word_overlap(first: str, second: str) -> float:
     return len(first_words & second_words) / len(all_words) if all_words else 0.0
 
 
-def class_mistakes(examples: Examples, labels: Sequence[str], probabilities: Floats) -> list[Mistake]:
+def class_mistakes(
+    examples: Examples, labels: Sequence[str], probabilities: Floats
+) -> list[Mistake]:
     """The rows whose most probable class, by probabilities (R, C), is wrong.
 
     The most confident mistake comes first.
@@ -69,7 +73,10 @@ def class_mistakes(examples: Examples, labels: Sequence[str], probabilities: Flo
     confidence = [float(probabilities[row, predicted[row]]) for row in range(len(examples))]
     wrong = [row for row in range(len(examples)) if labels[predicted[row]] != expected[row]]
     wrong.sort(key=lambda row: -confidence[row])
-    return [_mistake(examples, row, expected[row], labels[predicted[row]], confidence[row]) for row in wrong]
+    return [
+        _mistake(examples, row, expected[row], labels[predicted[row]], confidence[row])
+        for row in wrong
+    ]
 
 
 def score_mistakes(examples: Examples, scores: Floats, *, share: float = 0.2) -> list[Mistake]:
@@ -82,7 +89,9 @@ def score_mistakes(examples: Examples, scores: Floats, *, share: float = 0.2) ->
     tolerance = share * float(expected.max() - expected.min())
     rows = [int(row) for row in np.argsort(-errors, kind="stable") if errors[row] > tolerance]
     return [
-        _mistake(examples, row, f"{expected[row]:.2f}", f"{float(scores[row]):.2f}", float(errors[row]))
+        _mistake(
+            examples, row, f"{expected[row]:.2f}", f"{float(scores[row]):.2f}", float(errors[row])
+        )
         for row in rows
     ]
 

@@ -41,7 +41,8 @@ from closeknit.multitask.mistakes import (
     score_mistakes,
     write_mistakes,
 )
-from closeknit.tokens import Tokeniser, Tokens, stacked
+from closeknit.tokenisers import Tokeniser
+from closeknit.tokens import Tokens, stacked
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,9 @@ class MultiTaskModel(SavedModel):
 
     def task(self, name: str) -> TaskConfig:
         if name not in self.config.tasks:
-            raise ConfigError(f"this model has no task {name}{did_you_mean(name, self.config.tasks)}")
+            raise ConfigError(
+                f"this model has no task {name}{did_you_mean(name, self.config.tasks)}"
+            )
         return self.config.tasks[name]
 
     def check(self, name: str, examples: Examples) -> None:
@@ -166,7 +169,9 @@ class MultiTaskModel(SavedModel):
     def analyse(self, data: dict[str, Parts]) -> None:
         """Score all tasks, and note what each gets wrong on its test part, or else its validation part."""
         for part in ("validation", "test"):
-            rows: dict[str, Examples | None] = {name: getattr(own, part) for name, own in data.items()}
+            rows: dict[str, Examples | None] = {
+                name: getattr(own, part) for name, own in data.items()
+            }
             present = {name: examples for name, examples in rows.items() if examples is not None}
             if not present:
                 continue

@@ -103,7 +103,9 @@ class _TasksRun:
         def score(fit: MultiTaskFit) -> None:
             if fit.training.number < fit.training.steps and folder.world.main:
                 patience = fit.session.patience
-                say(f"stopped early after {patience} evaluations without gain; the best one is kept")
+                say(
+                    f"stopped early after {patience} evaluations without gain; the best one is kept"
+                )
             fit.model.analyse(self.data)
             if singles:
                 fit.model.metrics["alone"] = singles

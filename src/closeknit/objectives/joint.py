@@ -1,50 +1,28 @@
-"""Joint objectives: a short list of terms, each a weight, an objective and the view it reads."""
+"""Joint objectives: a short list of terms, each with a weight, an objective and the view it reads."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from closeknit.errors import ConfigError, did_you_mean
-from closeknit.objectives.contrastive import LabelDistance
+from closeknit.objectives.view import VIEWS, View
 
-# What an objective may read of the model's output. The three kinds of tokens differ in what is
-# left out: padding; padding and special tokens; nothing. `weighting_logits` come from a second
-# encoder, and `weights` are their softmax; `head_weights` are the classifier's own, detached.
-# `masked_tokens` are a language model's guesses of the tokens that were masked.
-VIEWS = (
-    "logits",
-    "pooled",
-    "projected",
-    "tokens",
-    "content_tokens",
-    "all_tokens",
-    "weighting_logits",
-    "weights",
-    "head_weights",
-    "masked_tokens",
-)
 WEIGHT_SCHEDULES = ("linear", "cosine")
 CLASSIFIERS = ("centroid", "knn")
 
 
-class View(NamedTuple):
-    """Rows of one view of a batch, and the label of each."""
-
-    z: Tensor  # (R, D)
-    y: Tensor  # (R,)
-
-
 @dataclass(frozen=True)
 class Term:
-    """One summand: a weight, which may move to `end` over the training, an objective and its view.
+    """One summand of a joint objective: a weight, an objective and the view it reads.
 
-    `also` names views whose rows the objective takes as further arguments after the labels.
+    `also` names views whose rows the objective takes as further arguments after the labels. The
+    weight moves from `weight` to `end` over the training, if `end` is given.
     """
 
     name: str
@@ -61,45 +39,72 @@ class Term:
                 raise ConfigError(f"unknown view {view}{did_you_mean(view, VIEWS)}")
         for weight in (self.weight, self.end):
             if weight is not None and not math.isfinite(weight):
-                raise ConfigError(f"the weight of {self.name} is {weight}; it must be a finite number")
+                raise ConfigError(
+                    f"the weight of {self.name} is {weight}; it must be a finite number"
+                )
         if self.schedule not in WEIGHT_SCHEDULES:
-            raise ConfigError(
-                f"unknown schedule {self.schedule}{did_you_mean(self.schedule, WEIGHT_SCHEDULES)}"
-            )
+            hint = did_you_mean(self.schedule, WEIGHT_SCHEDULES)
+            raise ConfigError(f"unknown schedule {self.schedule}{hint}")
 
     def weight_at(self, progress: float | Tensor) -> float | Tensor:
-        """The weight when this share of the training is done."""
+        """The weight when this share of the training (0 to 1) is done."""
         if self.end is None:
             return self.weight
         if self.schedule == "cosine":
-            turned = math.pi * progress
-            cosine = turned.cos() if isinstance(turned, Tensor) else math.cos(turned)
+            angle = math.pi * progress
+            cosine = angle.cos() if isinstance(angle, Tensor) else math.cos(angle)
             progress = 0.5 * (1.0 - cosine)
         return self.weight + (self.end - self.weight) * progress
 
 
+class LearnsFromConfusions(Protocol):
+    """An objective that changes with the confusion matrix of an evaluation, like LabelDistance."""
+
+    def update(self, confusion: Tensor, strength: float) -> None:
+        """Moves the objective towards what the model confuses."""
+
+
 @dataclass(frozen=True)
 class Adaptation:
-    """When a label distance learns from what the model confuses."""
+    """When an objective learns from what the model confuses on the validation set."""
 
-    objective: LabelDistance
+    objective: LearnsFromConfusions
     start: float = 0.2  # share of the training before the first update
     every: int = 10  # evaluations from one update to the next
 
     def due(self, evaluation: int, progress: float) -> bool:
-        """At the first evaluation after the start, and every so many from there; not at the end, where it would do nothing."""
+        """Whether evaluation number `evaluation`, at this share of the training, brings an update.
+
+        The first evaluation after the start brings one, and then every `every`-th evaluation. The
+        last evaluation brings none: the training is over, so an update would change nothing.
+        """
         if not self.start < progress < 1.0:
             return False
-        before = math.floor(self.start * evaluation / progress + 1e-9)  # evaluations until the start
-        return (evaluation - before - 1) % self.every == 0
+        # A small number makes up for rounding when an evaluation falls exactly on the start.
+        evaluations_before_start = math.floor(self.start * evaluation / progress + 1e-9)
+        return (evaluation - evaluations_before_start - 1) % self.every == 0
+
+
+@dataclass(frozen=True)
+class MetricPart:
+    """The metric term of a named objective, which is used beside the cross-entropy."""
+
+    objective: nn.Module
+    view: str = "pooled"
+    also: tuple[str, ...] = ()
+    copies: int = 1
+    second_classifier: str | None = None  # a view of logits that is trained by cross-entropy too
+    adaptation: Adaptation | None = None
+    patience: int = 0
 
 
 class Joint(nn.Module):
-    """The weighted sum of its terms. `views` says what it reads, so that nothing else is computed.
+    """The weighted sum of its terms; `views` lists what they read, so nothing else is computed.
 
-    `copies` is how often every text is encoded in a batch. `classifier` names what predicts when no
+    `copies` is how often each text of a batch is encoded. `classifier` says what predicts when no
     term trains the logits: the nearest class centroid, or the nearest training rows. `patience` is
-    how many evaluations without gain its paper waits before it stops; 0 is for ever.
+    how many evaluations without an improvement the objective's paper waits before it stops; 0 means
+    that it never stops early.
     """
 
     def __init__(
@@ -113,48 +118,66 @@ class Joint(nn.Module):
     ) -> None:
         super().__init__()
         self.terms = [term for term in terms if term.weight != 0.0 or term.end]
-        if not self.terms:
-            raise ConfigError("a joint objective needs at least one term with a weight other than 0")
-        if len({term.name for term in self.terms}) < len(self.terms):
-            raise ConfigError("two terms of a joint objective have the same name; name them apart")
-        for term in self.terms:
-            if getattr(term.objective, "copies", 1) > copies:
-                raise ConfigError(f"{term.name} compares two passes of a text: set objective.copies to 2")
+        _check_terms(self.terms, copies)
         if classifier not in CLASSIFIERS:
-            raise ConfigError(f"objective.classifier is {classifier}{did_you_mean(classifier, CLASSIFIERS)}")
+            raise ConfigError(
+                f"objective.classifier is {classifier}{did_you_mean(classifier, CLASSIFIERS)}"
+            )
         try:
             self.objectives = nn.ModuleDict({term.name: term.objective for term in self.terms})
-        except KeyError as error:  # torch keeps some names to itself
+        except KeyError as error:  # torch does not allow some names
             raise ConfigError(f"a term needs another name: {error.args[0]}") from None
-        self.views = tuple(dict.fromkeys(view for term in self.terms for view in (term.view, *term.also)))
+        self.views = tuple(
+            dict.fromkeys(view for term in self.terms for view in (term.view, *term.also))
+        )
         if "head_weights" in self.views and "logits" not in self.views:
             raise ConfigError(
                 "weighting by the head needs a head that is trained: give the cross-entropy a weight above 0"
             )
-        self.copies, self.adaptation, self.patience = copies, adaptation, patience
+        self.copies = copies
+        self.adaptation = adaptation
+        self.patience = patience
         self.classifier = "head" if "logits" in self.views else classifier
-        self.takes_gaps = all(  # rows with label -1 in a view of tokens count for nothing
+        # Whether a view of tokens may hold rows with label -1, which take no part in the loss.
+        self.takes_gaps = all(
             getattr(term.objective, "takes_gaps", False)
             for term in self.terms
             if term.view.endswith("tokens")
         )
-        compares = any(getattr(term.objective, "needs_positives", False) for term in self.terms)
-        self.rows_of_a_class = 2 if compares and copies == 1 else 0  # to meet in a batch; a copy is one
+        # How many rows of a class have to meet in a batch; a second copy of a text is one of them.
+        needs_positives = any(
+            getattr(term.objective, "needs_positives", False) for term in self.terms
+        )
+        self.rows_of_a_class = 2 if needs_positives and copies == 1 else 0
 
     def forward(
         self, views: Mapping[str, View], progress: float | Tensor = 0.0
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total (), and each term's own value before its weight."""
-        values = {
-            term.name: term.objective(*views[term.view], *(views[name].z for name in term.also))
-            for term in self.terms
-        }
-        total = torch.stack([term.weight_at(progress) * values[term.name] for term in self.terms]).sum()
-        return total, values
+        """The total (), and the value of each term before its weight."""
+        values: dict[str, Tensor] = {}
+        for term in self.terms:
+            further_rows = (views[name].z for name in term.also)
+            values[term.name] = term.objective(*views[term.view], *further_rows)
+        weighted = [term.weight_at(progress) * values[term.name] for term in self.terms]
+        return torch.stack(weighted).sum(), values
 
     def observe(self, confusion: Tensor, evaluation: int, progress: float) -> bool:
-        """Learn from an evaluation, where the objective does; whether it did."""
+        """Adapts the objective to an evaluation, if an update is due; says whether it did."""
         if self.adaptation is None or not self.adaptation.due(evaluation, progress):
             return False
         self.adaptation.objective.update(confusion, 1.0 - progress)
         return True
+
+
+def _check_terms(terms: Sequence[Term], copies: int) -> None:
+    if not terms:
+        raise ConfigError("a joint objective needs at least one term with a weight other than 0")
+    if len({term.name for term in terms}) < len(terms):
+        raise ConfigError(
+            "two terms of a joint objective have the same name; give each another name"
+        )
+    for term in terms:
+        if getattr(term.objective, "copies", 1) > copies:
+            raise ConfigError(
+                f"{term.name} compares two passes of a text: set objective.copies to 2"
+            )

@@ -1,15 +1,18 @@
-"""Triplets: an anchor nearer to a row of its class than to a row of another, by a margin."""
+"""Triplets: an anchor nearer to a row of its class than to a row of another class, by a margin."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from closeknit.errors import ConfigError, did_you_mean
-from closeknit.geometry import (
+from closeknit.objectives.checks import one_label_each, positive
+from closeknit.objectives.geometry import (
     at_least_float32,
     in_own_precision,
     masked_mean,
@@ -17,20 +20,20 @@ from closeknit.geometry import (
     squared_distances,
     unit,
 )
-from closeknit.objectives.checks import one_label_each, positive
+from closeknit.objectives.joint import MetricPart
 
 MININGS = ("all", "hard", "semi_hard")
 
 
 class Triplet(nn.Module):
-    """Squared Euclidean distances between unit rows; anchor a, positive p, negative n:
+    """Triplets of unit rows with squared Euclidean distances d; anchor a, positive p, negative n:
 
         loss = mean of max(0, d(a, p) - d(a, n) + margin)
 
-    over the chosen triplets. `mining`: "all" every valid triplet; "hard" per anchor its farthest
-    positive and nearest negative; "semi_hard" negatives farther than the positive, but by less
-    than the margin. Anchor and positive at a right angle (2), the negative opposite (4), margin
-    3: the loss is 1.
+    over the chosen triplets. `mining`: "all" takes every valid triplet; "hard" takes, per anchor,
+    its farthest positive and its nearest negative; "semi_hard" takes negatives that are farther
+    than the positive, but by less than the margin. Anchor and positive at a right angle (2), the
+    negative opposite (4), margin 3: the loss is 1.
     """
 
     needs_positives = True
@@ -39,7 +42,8 @@ class Triplet(nn.Module):
         super().__init__()
         if mining not in MININGS:
             raise ConfigError(f"mining is {mining}{did_you_mean(str(mining), MININGS)}")
-        self.margin, self.mining = positive("margin", margin), mining
+        self.margin = positive("margin", margin)
+        self.mining = mining
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
@@ -48,47 +52,98 @@ class Triplet(nn.Module):
         if len(y) == 0:
             return z.sum() * 0.0
         d = squared_distances(z)  # (R, R)
-        same, other = same_label(y), y[:, None] != y[None, :]  # (R, R)
+        is_positive = same_label(y)  # (R, R)
+        is_negative = y[:, None] != y[None, :]  # (R, R)
         if self.mining == "hard":
-            valid = same.any(1) & other.any(1)  # (R,)
-            farthest = d.masked_fill(~same, -torch.inf).amax(1)  # (R,)
-            nearest = d.masked_fill(~other, torch.inf).amin(1)  # (R,)
-            gap = torch.where(valid, farthest, 0.0) - torch.where(valid, nearest, 0.0) + self.margin  # (R,)
-            return masked_mean(gap.clamp_min(0.0), valid)
-        loss: Tensor = _Triplets.apply(d, same, other, self.margin, self.mining == "semi_hard")
+            return self._hard(d, is_positive, is_negative)
+        semi_hard = self.mining == "semi_hard"
+        loss: Tensor = _MeanOverTriplets.apply(d, is_positive, is_negative, self.margin, semi_hard)
         return loss
 
+    def _hard(self, d: Tensor, is_positive: Tensor, is_negative: Tensor) -> Tensor:
+        is_anchor = is_positive.any(1) & is_negative.any(1)  # (R,)
+        farthest = d.masked_fill(~is_positive, -torch.inf).amax(1)  # (R,)
+        nearest = d.masked_fill(~is_negative, torch.inf).amin(1)  # (R,)
+        difference = torch.where(is_anchor, farthest, 0.0) - torch.where(
+            is_anchor, nearest, 0.0
+        )  # (R,)
+        return masked_mean((difference + self.margin).clamp_min(0.0), is_anchor)
 
-class _Triplets(torch.autograd.Function):
+
+class _MeanOverTriplets(torch.autograd.Function):
     """The mean over (anchor, positive, negative) from the (R, R) distances alone.
 
-    For an anchor and a positive, the negatives nearer than d + margin are a stretch of that anchor's
-    sorted negatives: their number is a search, their sum a difference of running sums. The gradient
-    of a distance is the number of triplets it takes part in, found the same way. No (R, R, R) exists.
+    For an anchor and a positive, the negatives that are nearer than d + margin are a range of the
+    anchor's sorted negatives: a binary search gives their number, and a difference of cumulative
+    sums gives the sum of their distances. The gradient of a distance is the number of triplets that
+    it belongs to, found the same way. No tensor (R, R, R) is needed.
     """
 
     @staticmethod
-    def forward(ctx: Any, d: Tensor, same: Tensor, other: Tensor, margin: float, semi_hard: bool) -> Tensor:
-        far = torch.where(other, d, torch.inf).sort(1).values  # (R, N) negatives of each anchor, then inf
-        near = torch.where(same, d, torch.inf).sort(1).values  # (R, P) positives
-        running = torch.where(far.isinf(), 0.0, far).double().cumsum(1)
-        running = torch.nn.functional.pad(running, (1, 0))  # (R, N + 1) sums of the nearest ones
-        reach = d + margin
-        last = torch.searchsorted(far, reach)  # (R, R) negatives below each positive's reach
-        first = torch.searchsorted(far, d, right=True) if semi_hard else torch.zeros_like(last)
+    def forward(
+        ctx: Any,
+        d: Tensor,
+        is_positive: Tensor,
+        is_negative: Tensor,
+        margin: float,
+        semi_hard: bool,
+    ) -> Tensor:
+        negatives = (
+            torch.where(is_negative, d, torch.inf).sort(1).values
+        )  # (R, R), nearest first, then inf
+        positives = (
+            torch.where(is_positive, d, torch.inf).sort(1).values
+        )  # (R, R), nearest first, then inf
+        sums = torch.where(negatives.isinf(), 0.0, negatives).double().cumsum(1)
+        sums = F.pad(sums, (1, 0))  # (R, R + 1): sums of the 0, 1, 2, ... nearest negatives
+
+        # For each anchor and positive, the chosen negatives have the sorted positions first ...
+        # last - 1.
+        reach = d + margin  # (R, R)
+        last = torch.searchsorted(negatives, reach)  # (R, R)
+        first = (
+            torch.searchsorted(negatives, d, right=True) if semi_hard else torch.zeros_like(last)
+        )
         first = torch.minimum(first, last)
-        sums = (last - first) * reach.double() - (running.gather(1, last) - running.gather(1, first))
-        total = torch.where(same, sums, 0.0).sum()
-        chosen = torch.where(same, last - first, 0).sum() if semi_hard else (same.sum(1) * other.sum(1)).sum()
-        upper = torch.searchsorted(near, d) if semi_hard else same.sum(1, keepdim=True)
-        lower = torch.searchsorted(near, d - margin, right=True)  # positives too near to count
-        slope = torch.where(same, last - first, 0) - torch.where(other, (upper - lower).clamp_min(0), 0)
-        count = chosen.clamp_min(1)
-        ctx.save_for_backward(slope.to(d.dtype) / count)
+        number = last - first  # (R, R)
+        losses = number * reach.double() - (sums.gather(1, last) - sums.gather(1, first))  # (R, R)
+        total = torch.where(is_positive, losses, 0.0).sum()
+
+        # For each anchor and negative, the positives that form a chosen triplet with it.
+        positives_below = (
+            torch.searchsorted(positives, d) if semi_hard else is_positive.sum(1, keepdim=True)
+        )
+        positives_too_near = torch.searchsorted(positives, d - margin, right=True)
+        with_negative = (positives_below - positives_too_near).clamp_min(0)  # (R, R)
+
+        number_of_all = (is_positive.sum(1) * is_negative.sum(1)).sum()
+        number_of_chosen = torch.where(is_positive, number, 0).sum()
+        triplets = number_of_chosen if semi_hard else number_of_all
+        count = triplets.clamp_min(1)
+        gradient = torch.where(is_positive, number, 0) - torch.where(
+            is_negative, with_negative, 0
+        )  # (R, R)
+        ctx.save_for_backward(gradient.to(d.dtype) / count)
         return (total / count).to(d.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
-        (slope,) = ctx.saved_tensors
-        return slope * gradients[0], None, None, None, None
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * outer[0], None, None, None, None
+
+
+def build_triplet(
+    dim: int,
+    classes: int,
+    labels: Sequence[str] | None,
+    *,
+    margin: float = 0.2,
+    mining: str = "all",
+) -> MetricPart:
+    """Cross-entropy on the logits plus triplets of the pooled vectors of the batch.
+
+    margin: by how much another class must be farther away; 0.1 to 1
+    mining: all triplets, hard (farthest positive, nearest negative) or semi_hard
+    """
+    return MetricPart(Triplet(margin=margin, mining=mining))

@@ -120,7 +120,9 @@ def row_shares(counts: npt.NDArray[Any]) -> Floats:
 def class_f1(counts: Integers) -> Floats:
     """F1 of each class (C,) from a confusion matrix: 2 · correct / (expected + predicted)."""
     expected_and_predicted = counts.sum(axis=0) + counts.sum(axis=1)
-    return np.asarray(2.0 * np.diag(counts) / np.maximum(expected_and_predicted, 1), dtype=np.float64)
+    return np.asarray(
+        2.0 * np.diag(counts) / np.maximum(expected_and_predicted, 1), dtype=np.float64
+    )
 
 
 def most_confused(counts: Integers, limit: int) -> list[int]:

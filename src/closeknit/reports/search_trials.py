@@ -99,15 +99,21 @@ def importance(searches: Sequence[Sequence[Trial]]) -> Importance | None:
 
     x = np.hstack(list(columns.values()))  # (trials, F)
     y = np.array(centred)  # (trials,)
-    forest = RandomForestRegressor(200, oob_score=True, min_samples_leaf=2, random_state=0).fit(x, y)
-    increase = _error_increase(forest, x, y, {name: column.shape[1] for name, column in columns.items()})
+    forest = RandomForestRegressor(200, oob_score=True, min_samples_leaf=2, random_state=0).fit(
+        x, y
+    )
+    increase = _error_increase(
+        forest, x, y, {name: column.shape[1] for name, column in columns.items()}
+    )
     total = sum(increase.values()) or 1.0
     ranked = sorted(increase.items(), key=lambda item: -item[1])
     shares = {name: value / total for name, value in ranked}
     return Importance(shares, float(forest.oob_score_), len(y))
 
 
-def _error_increase(forest: Any, x: Floats, y: Floats, widths: Mapping[str, int]) -> dict[str, float]:
+def _error_increase(
+    forest: Any, x: Floats, y: Floats, widths: Mapping[str, int]
+) -> dict[str, float]:
     """By how much the squared error of the forest grows when a setting is shuffled."""
     generator = np.random.default_rng(0)
     error = float(np.mean((forest.predict(x) - y) ** 2))
@@ -150,7 +156,9 @@ def chosen_settings(searches: Sequence[Sequence[Trial]]) -> dict[str, list[tuple
     names = dict.fromkeys(name for search in searches for trial in search for name in trial.options)
     chosen = {}
     for name in names:
-        values = [_short(options[name]) if name in options else "default" for options in best_options]
+        values = [
+            _short(options[name]) if name in options else "default" for options in best_options
+        ]
         chosen[name] = Counter(values).most_common()
     return chosen
 

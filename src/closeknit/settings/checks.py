@@ -45,7 +45,9 @@ def check_value(name: str, value: Any, expected: Any, rule: Rule) -> None:
         near = did_you_mean(str(value), [choice for choice in rule.choices if choice])
         raise ConfigError(f"{name} is {value}{near}")
     elif is_number(value) and not in_range(value, rule):
-        raise ConfigError(f"{name} is {value}; it must {range_in_words(rule, isinstance(value, float))}")
+        raise ConfigError(
+            f"{name} is {value}; it must {range_in_words(rule, isinstance(value, float))}"
+        )
 
 
 def check_type(name: str, value: Any, expected: Any, example: str = "") -> None:
@@ -81,7 +83,9 @@ def fits(value: Any, expected: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether a value is a number; a truth value is none."""
-    return type(value) in (int, float) or (isinstance(value, numbers.Real) and not isinstance(value, bool))
+    return type(value) in (int, float) or (
+        isinstance(value, numbers.Real) and not isinstance(value, bool)
+    )
 
 
 def in_range(value: float, rule: Rule) -> bool:

@@ -102,7 +102,11 @@ class Configuration:
 def _group(tables: Mapping[str, Any], group: str) -> dict[Any, Any]:
     """The tables of a group, written as [group.NAME] or under that name in one dictionary."""
     prefix = f"{group}."
-    dotted = {name.removeprefix(prefix): values for name, values in tables.items() if name.startswith(prefix)}
+    dotted = {
+        name.removeprefix(prefix): values
+        for name, values in tables.items()
+        if name.startswith(prefix)
+    }
     return {**tables.get(group, {}), **dotted}
 
 

@@ -128,7 +128,9 @@ def _type_schema(kind: Any, rule: Rule) -> dict[str, Any]:
     if kind in (int, float):
         return {"type": "integer" if kind is int else "number", **_limits_schema(rule)}
     if kind is str:
-        return {"type": "string", "enum": list(rule.choices)} if rule.choices else {"type": "string"}
+        return (
+            {"type": "string", "enum": list(rule.choices)} if rule.choices else {"type": "string"}
+        )
     return {"type": "boolean"} if kind is bool else {}
 
 

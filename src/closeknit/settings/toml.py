@@ -79,14 +79,20 @@ def to_toml(tables: Mapping[str, Mapping[str, Any]]) -> str:
     lines: list[str] = []
     for table, values in tables.items():
         lines.append(f"[{table}]")
-        lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in values.items() if value is not None]
+        lines += [
+            f"{_toml_key(key)} = {_toml(value)}"
+            for key, value in values.items()
+            if value is not None
+        ]
         lines.append("")
     return "\n".join(lines)
 
 
 def _toml(value: object) -> str:
     if isinstance(value, Mapping):
-        items = (f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items() if item is not None)
+        items = (
+            f"{_toml_key(key)} = {_toml(item)}" for key, item in value.items() if item is not None
+        )
         return "{" + ", ".join(items) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(item) for item in value) + "]"

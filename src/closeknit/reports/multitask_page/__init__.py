@@ -6,7 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from closeknit.reports.multitask_page.errors import errors_view
-from closeknit.reports.multitask_page.folder import MultitaskFolder, TaskReport, read_multitask_folder
+from closeknit.reports.multitask_page.folder import (
+    MultitaskFolder,
+    TaskReport,
+    read_multitask_folder,
+)
 from closeknit.reports.multitask_page.gradient_agreement import gradients_view
 from closeknit.reports.multitask_page.learning_curves import curves_view
 from closeknit.reports.multitask_page.scores import score_table, summary

@@ -82,7 +82,9 @@ def _count_in_words(task: TaskReport, mistakes: Sequence[Mistake]) -> str:
     return f"{texts} {has} a score that is wrong by {format_number(mistakes[-1].size, 2)} or more"
 
 
-def _scores_in_words(trained: MultitaskFolder, task: TaskReport, part: str, scores: dict[str, Any]) -> str:
+def _scores_in_words(
+    trained: MultitaskFolder, task: TaskReport, part: str, scores: dict[str, Any]
+) -> str:
     """All scores of a task on a part of its rows."""
     sentences = []
     for key, name in METRIC_NAMES.items():

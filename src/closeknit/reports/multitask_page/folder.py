@@ -98,7 +98,9 @@ def read_multitask_folder(folder: Path) -> MultitaskFolder:
         raise ModelError(f"{folder} is not the folder of a model: it has no closeknit.json")
     facts = _read_json(facts_file)
     if facts.get("kind") != "multi_task":
-        raise ModelError(f"{folder} is not a model of several tasks: its kind is {facts.get('kind')}")
+        raise ModelError(
+            f"{folder} is not a model of several tasks: its kind is {facts.get('kind')}"
+        )
     run = _table(facts, "run", facts_file)
     task_settings = {
         key.removeprefix("tasks."): as_table(settings)

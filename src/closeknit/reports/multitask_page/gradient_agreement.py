@@ -90,7 +90,9 @@ def _agreement_in_words(ranked: Sequence[TaskPair]) -> str:
     start = "No two tasks have conflicting gradients at any evaluation"
     if most.below:
         evaluations = counted(most.of, "evaluation")
-        start = f"The gradients of all pairs conflict equally often, at {most.below} of {evaluations}"
+        start = (
+            f"The gradients of all pairs conflict equally often, at {most.below} of {evaluations}"
+        )
     return (
         f"{start}; {most.name} agree least (mean cosine {format_number(most.mean, 2)}), "
         f"{least.name} agree most ({format_number(least.mean, 2)})."

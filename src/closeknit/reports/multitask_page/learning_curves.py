@@ -82,7 +82,11 @@ def record_curve(records: Records, key: str, name: str, colour: int, scale: floa
     A long curve is thinned out, but keeps its last point.
     """
     recorded = [(finite(record.get("epoch")), finite(record.get(key))) for record in records]
-    points = [(epoch, scale * value) for epoch, value in recorded if epoch is not None and value is not None]
+    points = [
+        (epoch, scale * value)
+        for epoch, value in recorded
+        if epoch is not None and value is not None
+    ]
     step = max(1, math.ceil(len(points) / SHOWN_POINTS))
     kept = points[::-1][::step][::-1]
     return Curve(
@@ -90,7 +94,9 @@ def record_curve(records: Records, key: str, name: str, colour: int, scale: floa
         colour,
         [epoch for epoch, _ in kept],
         [value for _, value in kept],
-        notes=[f"{name}, epoch {format_number(epoch)}: {format_number(value)}" for epoch, value in kept],
+        notes=[
+            f"{name}, epoch {format_number(epoch)}: {format_number(value)}" for epoch, value in kept
+        ],
     )
 
 

@@ -58,7 +58,11 @@ def _settings_in_words(trained: MultitaskFolder) -> list[tuple[str, str]]:
     ]
     for key in _TRAINING_SETTINGS:
         described.append((key.replace("_", " ").capitalize(), train, [_value(train.get(key))]))
-    return [(name, ", ".join(part for part in parts if part)) for name, table, parts in described if table]
+    return [
+        (name, ", ".join(part for part in parts if part))
+        for name, table, parts in described
+        if table
+    ]
 
 
 def _schedule(schedule: dict[str, Any]) -> list[str]:

@@ -37,7 +37,9 @@ _SELECTION = {
 def page_contents(study: StudyFolder) -> dict[str, Any]:
     """The values of the template `study.html`."""
     data_sets = [data_set_view(study, number, cell) for number, cell in enumerate(study.cells)]
-    maps = {text_map["id"]: text_map.pop("payload") for view in data_sets for text_map in view["maps"]}
+    maps = {
+        text_map["id"]: text_map.pop("payload") for view in data_sets for text_map in view["maps"]
+    }
     return {
         "title": _title(study),
         "summary": _summary(study),
@@ -101,7 +103,9 @@ def _outcomes_in_words(counts: tuple[int, int, int], baseline: str) -> str:
     ]
     if total == 1:
         return next(words for words, count in parts if count)
-    return ", ".join(f"{words} in {count} of {total} comparisons" for words, count in parts if count)
+    return ", ".join(
+        f"{words} in {count} of {total} comparisons" for words, count in parts if count
+    )
 
 
 def _progress(study: StudyFolder) -> dict[str, int]:
@@ -116,7 +120,8 @@ def _progress(study: StudyFolder) -> dict[str, int]:
     seeds = set(settings.get("seeds") or {run.seed for run in study.runs})
     objectives = set(settings.get("objectives") or study.objectives)
     finished = sum(
-        run.cell in cells and run.seed in seeds and run.objective in objectives for run in study.runs
+        run.cell in cells and run.seed in seeds and run.objective in objectives
+        for run in study.runs
     )
     return {"done": finished, "wanted": len(cells) * len(objectives) * folds * len(seeds)}
 

@@ -110,7 +110,9 @@ def _score_boxes(study: StudyFolder, cell: Cell, runs: Sequence[FinishedRun]) ->
     return box_plot(groups, label, "weighted F1, mean above each box")
 
 
-def _learning_charts(study: StudyFolder, cell: Cell, all_runs: Mapping[str, list[Predictions]]) -> list[str]:
+def _learning_charts(
+    study: StudyFolder, cell: Cell, all_runs: Mapping[str, list[Predictions]]
+) -> list[str]:
     """The training loss and the weighted F1 by epoch, each if it was recorded."""
     charts = []
     recorded = (
@@ -205,7 +207,9 @@ def _distance_charts(cell: Cell, all_runs: Mapping[str, list[Predictions]]) -> l
         label = f"Label distance learned by {objective} on {cell_name(cell)}"
         svg = heat_map(part / largest if largest > 0 else part, names, names, label)
         largest_text = format_number(largest)
-        charts.append({"objective": objective, "svg": svg, "runs": len(distances), "largest": largest_text})
+        charts.append(
+            {"objective": objective, "svg": svg, "runs": len(distances), "largest": largest_text}
+        )
     return charts
 
 

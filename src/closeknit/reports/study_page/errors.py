@@ -25,7 +25,9 @@ from closeknit.reports.study_page.folder import Cell, StudyFolder, cell_name
 ENTROPY_BINS = 20
 
 
-def mistake_rows(study: StudyFolder, all_runs: Mapping[str, list[Predictions]]) -> list[dict[str, Any]]:
+def mistake_rows(
+    study: StudyFolder, all_runs: Mapping[str, list[Predictions]]
+) -> list[dict[str, Any]]:
     """The most confident mistakes of all objectives, the most confident first."""
     rows = [
         {

@@ -9,7 +9,9 @@ from closeknit.charts.axis import format_number
 from closeknit.charts.svg import Curve, line_chart
 from closeknit.reports.study_page.folder import Cell, StudyFolder, cell_name
 
-X_OFFSET = 0.05  # relative distance between the points of two objectives, so that none hides another
+X_OFFSET = (
+    0.05  # relative distance between the points of two objectives, so that none hides another
+)
 
 
 def gain_by_size(study: StudyFolder) -> list[dict[str, str]]:
@@ -44,7 +46,9 @@ def gain_by_classes(study: StudyFolder) -> str | None:
     shown = sorted(count for count in tested if count)
     if len(shown) < 2:
         return None
-    cells = sorted((cell for cell in study.cells if classes[cell[0]]), key=lambda cell: classes[cell[0]])
+    cells = sorted(
+        (cell for cell in study.cells if classes[cell[0]]), key=lambda cell: classes[cell[0]]
+    )
     curves = []
     for i, objective in enumerate(study.objectives):
         offset = 1.0 + X_OFFSET * (i - len(study.objectives) / 2)
@@ -64,7 +68,9 @@ def gain_by_classes(study: StudyFolder) -> str | None:
     )
 
 
-def _gain_curve(study: StudyFolder, objective: str, places: Sequence[tuple[Cell, float]]) -> Curve | None:
+def _gain_curve(
+    study: StudyFolder, objective: str, places: Sequence[tuple[Cell, float]]
+) -> Curve | None:
     """The gains of an objective in points, at the given places (cell, x).
 
     The result is None if the objective has no gain there.

@@ -41,7 +41,9 @@ def score_table(study: StudyFolder) -> dict[str, Any]:
             {
                 "objective": objective,
                 "colour": study.colour(objective),
-                "cells": [_score(line, best) for line, best in zip(lines, best_scores, strict=True)],
+                "cells": [
+                    _score(line, best) for line, best in zip(lines, best_scores, strict=True)
+                ],
                 "mean": None if math.isnan(mean) else format_number(100 * mean, 2),
                 "best": len(rows) > 1 and not math.isnan(mean) and _points(mean) == best_mean,
             }

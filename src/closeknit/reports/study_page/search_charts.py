@@ -100,9 +100,13 @@ def _best_score_chart(
 ) -> str:
     """The best score so far after each trial: the mean and the range over the searches."""
     longest = max(len(search) for search in searches)
-    padded = [np.pad(best_so_far(search), (0, longest - len(search)), mode="edge") for search in searches]
+    padded = [
+        np.pad(best_so_far(search), (0, longest - len(search)), mode="edge") for search in searches
+    ]
     best = 100 * np.array(padded)  # (searches, trials)
-    complete = np.flatnonzero(np.isfinite(best).all(axis=0))  # every search has a complete trial by then
+    complete = np.flatnonzero(
+        np.isfinite(best).all(axis=0)
+    )  # every search has a complete trial by then
     best = best[:, complete]
     mean = best.mean(axis=0)
     notes = [

@@ -90,7 +90,8 @@ def _map_view(
             f"Test texts of {cell_name(cell)} after fine-tuning with {run.objective}",
         ),
         "classes": [
-            {"kind": kind, "name": labels[kind], "sign": marker(kind)} for kind in sorted(set(kinds))
+            {"kind": kind, "name": labels[kind], "sign": marker(kind)}
+            for kind in sorted(set(kinds))
         ],
         "payload": {
             "labels": list(labels),
