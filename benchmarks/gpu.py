@@ -202,6 +202,7 @@ def floors(train: Any, encoder: str) -> str:
     import torch
 
     from closeknit.fitting import Fit
+    from closeknit.graphs import CudaGraphs
 
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     rate = 2 * 8192**3 / timed(lambda: a @ a, 20)
@@ -211,8 +212,8 @@ def floors(train: Any, encoder: str) -> str:
     fit = Fit(train, settings(encoder))
     for _ in fit:
         pass
-    graphs = fit.training.graphs
-    assert graphs is not None
+    graphs = fit.training.engine.launcher
+    assert isinstance(graphs, CudaGraphs)
     amount = sum(p.numel() for p in fit.training.parameters)
     inner = sum(p.numel() for n, p in fit.model.encoder.trunk.named_parameters() if "embeddings" not in n)
     lines = [
@@ -248,6 +249,7 @@ def softtriple(encoder: str) -> str:
     """Updates of 64 texts of 40 tokens, with and without the term."""
     from closeknit.data import Examples
     from closeknit.fitting import Fit
+    from closeknit.graphs import CudaGraphs
 
     generator = np.random.default_rng(0)
     words = np.array("where is my card order today please back the a not arrived broken new old".split())
@@ -270,8 +272,8 @@ def softtriple(encoder: str) -> str:
         fit = Fit(rows, RunConfig.from_dict(told))
         for _ in fit:
             pass
-        graphs = fit.training.graphs
-        assert graphs is not None
+        graphs = fit.training.engine.launcher
+        assert isinstance(graphs, CudaGraphs)
         (captured,) = graphs.captured.values()
         took = 1e3 * timed(captured.graph.replay, 100)
         base = base or took

@@ -16,7 +16,7 @@ from transformers import (
     RobertaModel,
 )
 
-from closeknit.blocks import dropped, fuse
+from closeknit.blocks import build_gpu_trunks, gpu_dropout
 from closeknit.stepping import FusedAdamW
 
 SHAPE = {
@@ -33,11 +33,12 @@ def layers(model, pair: bool) -> None:
     for module in model.train().modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    halves, (fused,) = fuse([model], model, torch.float32)
+    half_weights, (gpu_trunk,) = build_gpu_trunks([model], model, torch.float32)
     R, T = 5, 19
     mask = (torch.arange(T)[None] < torch.tensor([19, 3, 7, 12, 2])[:, None]).long()
     ids = torch.randint(5, 50, (R, T))
     ids[mask == 0] = model.config.pad_token_id
+    ids[0, 7] = ids[3, 1] = model.config.pad_token_id  # a text can name the padding token too
     inputs = {"input_ids": ids, "attention_mask": mask}
     if pair:
         inputs["token_type_ids"] = (torch.arange(T)[None] > 4).long() * mask
@@ -46,12 +47,12 @@ def layers(model, pair: bool) -> None:
     (out * weight).sum().backward()
     expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad(set_to_none=True)
-    halves.refresh()
-    with halves.used():
-        fused.begin(torch.tensor(7))
-        found = fused(inputs)
+    half_weights.refresh()
+    with half_weights.in_use():
+        gpu_trunk.begin(torch.tensor(7))
+        found = gpu_trunk(inputs)
         (found * weight).sum().backward()
-        halves.collect()
+        half_weights.collect_gradients()
     real = mask.bool()
     assert torch.allclose(found[real], out[real], atol=1e-5)
     for name, value in expected.items():
@@ -63,7 +64,7 @@ def dropout() -> None:
     x = torch.ones(64, 256, requires_grad=True)
     masks = []
     for seed, site in ((5, 1), (5, 1), (5, 2), (6, 1)):
-        y = dropped(x, torch.tensor(seed), site, 0.1)
+        y = gpu_dropout(x, torch.tensor(seed), site, 0.1)
         masks.append(y.detach() == 0)
         assert abs(float(masks[-1].float().mean()) - 0.1) < 0.01
     assert torch.equal(masks[0], masks[1])
@@ -71,7 +72,7 @@ def dropout() -> None:
         both = float((masks[0] & other).float().mean())
         assert 0.005 < both < 0.015  # independent of each other
     x.grad = None
-    y = dropped(x, torch.tensor(5), 1, 0.1)
+    y = gpu_dropout(x, torch.tensor(5), 1, 0.1)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
 
@@ -90,9 +91,11 @@ def adamw() -> None:
             ]
         )
 
-    reference, stuck, half = optimizer(theirs), torch.zeros(()), torch.empty(70, 90, dtype=torch.bfloat16)
+    reference = optimizer(theirs)
+    not_finite = torch.zeros(())
+    half = torch.empty(70, 90, dtype=torch.bfloat16)
     rates = torch.tensor([0.01, 0.02])
-    stepper = FusedAdamW(optimizer(ours), rates, 1.0, stuck, {id(ours[0]): half}, torch.bfloat16)
+    fused = FusedAdamW(optimizer(ours), rates, 1.0, not_finite, {id(ours[0]): half}, torch.bfloat16)
     for step in range(5):
         gradients = [torch.randn_like(p) for p in theirs]
         small = gradients[0].bfloat16()
@@ -104,13 +107,13 @@ def adamw() -> None:
         norm = torch.nn.utils.clip_grad_norm_(theirs, 1.0)
         reference.step()
         before = [q.detach().clone() for q in ours]
-        stepper(torch.tensor(float("nan")), {id(ours[0]): small})
-        assert all(torch.equal(a, b) for a, b in zip(before, ours, strict=True)) and float(stuck) == 1
-        stuck.zero_()
-        assert torch.allclose(stepper(torch.tensor(1.0), {id(ours[0]): small}), norm, rtol=1e-5)
+        fused.apply(torch.tensor(float("nan")), {id(ours[0]): small})
+        assert all(torch.equal(a, b) for a, b in zip(before, ours, strict=True)) and float(not_finite) == 1
+        not_finite.zero_()
+        assert torch.allclose(fused.apply(torch.tensor(1.0), {id(ours[0]): small}), norm, rtol=1e-5)
         assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(theirs, ours, strict=True))
         assert torch.allclose(half.float(), ours[0], rtol=0.01)
-    assert stepper.steps.tolist() == [5, 4, 5]
+    assert fused.steps.tolist() == [5, 4, 5]
 
 
 torch.manual_seed(0)

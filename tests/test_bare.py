@@ -16,7 +16,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from closeknit.bare import PREFIXES, BareTrunk, load_bare
+from closeknit.architecture import PREFIXES
+from closeknit.bare import BareTrunk, load_bare
 from closeknit.config import RunConfig
 from closeknit.data import Examples
 from closeknit.encoder import BUNDLED_PACKAGE

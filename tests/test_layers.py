@@ -10,9 +10,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "closeknit"
 LAYERS = [
     ["errors", "geometry", "metrics", "kernels", "charts", "model_files"],
-    ["centers", "search", "analysis", "halves", "stepping", "train_config"],
-    ["blocks"],
-    ["plain"],
+    ["centers", "search", "analysis", "engine_modules", "stepping", "train_config", "determinism", "precision"],
+    ["architecture", "halves", "torch_adamw"],
+    ["blocks", "plain"],
     ["objectives", "data", "mistakes"],
     [
         "samplers",
@@ -28,7 +28,8 @@ LAYERS = [
         "embedding_scores",
     ],
     ["encoder", "bare", "checkpoint", "tasks", "schedules", "surgery"],
-    ["heads", "views", "lean", "graphs", "rates"],
+    ["heads", "views", "engine", "rates", "failures", "finite"],
+    ["graphs", "backward"],
     ["evaluation", "training", "card"],
     ["config", "progress"],
     ["model", "looping"],

@@ -27,7 +27,7 @@ from .progress import say
 from .samplers import Plan, batches_per_epoch, length_grouped
 from .sentence_model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
 from .sentences import Sentences
-from .tasks import Batch, Shelved, Step, Task, dealt
+from .tasks import Batch, DeviceBatches, Step, Task, rows_of_batches
 from .tokens import PretrainedTokeniser, Tokeniser, Tokens, stacked
 from .training import train
 from .views import drophead, mask_spans, without_dropout
@@ -125,14 +125,14 @@ class EmbeddingFit:
             view = torch.arange(len(starts), device=share.device).repeat_interleave(len(share))
             return torch.stack([view, groups[share].repeat(len(starts))], dim=1)
 
-        shelved = Shelved(whole, targets, plan, per_epoch, self.world, starts=starts)
+        batches = DeviceBatches(whole, targets, plan, per_epoch, self.world, starts=starts)
         if not method.span or len(texts) > 1:
-            return shelved, per_epoch
+            return batches, per_epoch
         mask = _mask_token(tokeniser)
 
         def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
             """The second view is the text with a span masked, each time another one."""
-            epoch, drawn_rows, share, filler = shelved.deal(number, part, parts)
+            epoch, drawn_rows, share, filler = batches.rows_of(number, part, parts)
             masked = mask_spans(texts[0], share.tolist(), method.span, mask, options.seed, epoch)
             views = stacked([whole.select(share), tokeniser(Examples(masked))])
             y = targets(torch.from_numpy(share).to(self.world.device))
@@ -300,10 +300,10 @@ def masked_batches(
     assert isinstance(tokeniser, PretrainedTokeniser)
     _mask_token(tokeniser)
     mask, words = int(tokeniser.tokenizer.mask_token_id), len(tokeniser.tokenizer)
-    deal = dealt(plan, per_epoch, world)
+    rows_of = rows_of_batches(plan, per_epoch, world)
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        _, rows, own, filler = deal(number, part, parts)
+        _, rows, own, filler = rows_of(number, part, parts)
         inputs = tokens.pad(own)
         generator = torch.Generator().manual_seed(
             int(np.random.SeedSequence((seed, _MASKING, number, world.rank)).generate_state(1)[0])

@@ -35,9 +35,11 @@ class Encoded(NamedTuple):
     pooled: Tensor  # (R, H)
 
 
-class Pass(Protocol):
-    """Another way through a trunk, for batches that it fits: from inputs to hidden states (R, T, H), or of the first token
-    alone, (R, 1, H)."""
+class TrunkPass(Protocol):
+    """Another way to compute a trunk's forward pass, for the batches that it fits.
+
+    From the encoder's inputs it makes the hidden states (R, T, H), or those of the first token alone, (R, 1, H).
+    """
 
     def fits(self, inputs: dict[str, Tensor]) -> bool: ...
 
@@ -72,14 +74,33 @@ class Encoder(nn.Module):
             )
         self.pooling = pooling
         self.top: nn.Module = nn.Identity()  # what several tasks share above the pooled vector
-        self.fused: Pass | None = None  # the trunk's pass by less work, while a training uses it
+        self._trunk_pass: TrunkPass | None = None
+
+    def put_on_top(self, top: nn.Module) -> None:
+        """Let this module follow the pooling: it turns pooled vectors (R, H) into what all tasks read (R, H)."""
+        self.top = top
+
+    @property
+    def trunk_pass(self) -> TrunkPass | None:
+        """What computes the trunk's forward pass at present; None: the trunk itself."""
+        return self._trunk_pass
+
+    @contextlib.contextmanager
+    def use_trunk_pass(self, trunk_pass: TrunkPass) -> Iterator[None]:
+        """Inside, the trunk's forward pass is computed by this, for the batches that it fits."""
+        before = self._trunk_pass
+        self._trunk_pass = trunk_pass
+        try:
+            yield
+        finally:
+            self._trunk_pass = before
 
     def forward(self, inputs: dict[str, Tensor]) -> Encoded:
         given = {key: value for key, value in inputs.items() if key != "special"}
         mask, own = inputs["attention_mask"].bool(), None
         try:
-            if self.fused is not None and self.fused.fits(given):
-                hidden = self.fused(given)
+            if self._trunk_pass is not None and self._trunk_pass.fits(given):
+                hidden = self._trunk_pass(given)
             else:
                 output = self.trunk(**given)
                 hidden, own = output.last_hidden_state, getattr(output, "pooler_output", None)

@@ -27,7 +27,7 @@ from .objectives import Joint, build_objective
 from .processes import World, seeded, this_world
 from .progress import say
 from .samplers import Plan, batches_per_epoch, rows_that_meet
-from .tasks import Shelved, Step, Task, labels_of
+from .tasks import DeviceBatches, Step, Task, labels_of
 from .tokens import RememberingTokeniser, Shelf, Tokeniser
 from .training import Training, train
 
@@ -113,13 +113,13 @@ class Fit:
         )
         self._warn_of_idle_adaptation()
 
-    def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> Shelved:
+    def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> DeviceBatches:
         starts = [0] * self.objective.copies
-        return Shelved(
+        return DeviceBatches(
             self.tokens, targets, self._plan(), self.per_epoch, self.world, starts=starts, **shared
         )
 
-    def _new_training(self, batch: Shelved) -> Training:
+    def _new_training(self, batch: DeviceBatches) -> Training:
         task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
         return train(self.model.encoder, [task], self.config.train, world=self.world, tell=self.tell)
 

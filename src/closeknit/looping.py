@@ -112,7 +112,7 @@ class Loop:
 
     def _read_losses(self) -> None:
         """Add up what the updates since the last reading have lost."""
-        self.training.look()
+        self.training.check_finite()
         for step in self.unread:
             if isinstance(step, tuple):
                 self._close(*step)

@@ -28,7 +28,7 @@ from ..schedules import build_schedule
 from ..sentence_model import EmbeddingConfig, with_recipe
 from ..sentences import Sentences, judged_sentences, read_sentences
 from ..surgery import pcgrad
-from ..tasks import Shelved, Step, Task, labels_of
+from ..tasks import DeviceBatches, Step, Task, labels_of
 from ..tokens import Tokeniser, Tokens
 from ..training import train
 from .config import MultiTaskConfig, TaskConfig
@@ -148,7 +148,7 @@ class MultiTaskFit:
         plan = rows_that_meet(targets, lengths, options.batch_size, seed, objective.rows_of_a_class, tell)
         copies = objective.copies
         starts = (0, rows) if isinstance(head, PairHead) else (0,) * copies
-        batch = Shelved(
+        batch = DeviceBatches(
             tokens,
             labels_of(targets, self.world.device, copies),
             plan,
