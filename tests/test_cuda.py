@@ -157,9 +157,9 @@ def test_what_cannot_be_captured_is_said_and_done(tiny, small, options):
 
 
 def test_texts_too_long_for_the_fused_layers_are_captured_too(tiny, small, monkeypatch):
-    from closeknit.kernels import layers
+    from closeknit.kernels import attention
 
-    monkeypatch.setattr(layers, "LONGEST", 4)
+    monkeypatch.setattr(attention, "LONGEST", 4)
     fit = Fit(from_python(*small), config(tiny))
     assert np.isfinite(run(fit)).all() and fit.training.engine.launcher.captured
 

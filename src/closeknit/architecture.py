@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from .engine_modules import is_plain_linear
 
-# The architectures of BERT's kind. The value is what transformers puts before the names of an encoder's
-# tensors where the file also holds a classifier.
+# The architectures of BERT's kind. The value is what transformers puts before the names of an
+# encoder's tensors where the file also holds a classifier.
 PREFIXES = {
     "bert": "bert",
     "roberta": "roberta",
@@ -29,15 +29,16 @@ HEAD_SIZES = (16, 32, 64, 128)  # numbers per attention head that the fast passe
 
 
 def counts_from_padding(model_type: str) -> bool:
-    """Whether an architecture counts the positions of real tokens only, from the padding token's number on."""
+    """Whether an architecture counts the positions of real tokens only, as RoBERTa does."""
     return PREFIXES.get(model_type) == "roberta"
 
 
 def position_numbers(ids: Tensor, padding_id: int | None) -> Tensor:
     """The row of the position table for each token: (1, T), or (R, T) where padding is not counted.
 
-    BERT counts places: 0, 1, 2, ... RoBERTa and its like (those with a `padding_id`) count real tokens from
-    padding_id + 1 on, and give a padding token the position padding_id wherever it stands: a text can name it too.
+    BERT counts places: 0, 1, 2, ... RoBERTa and its like (those with a `padding_id`) count real
+    tokens from padding_id + 1 on, and give a padding token the position padding_id wherever it
+    stands: a text can name it too.
     """
     if padding_id is None:
         return torch.arange(ids.shape[1], device=ids.device)[None]
@@ -113,7 +114,10 @@ def embedding_layer(trunk: Any) -> EmbeddingLayer:
 
 
 def bert_like_layers(trunk: Any) -> list[TransformerLayer] | None:
-    """The layers of a trunk of BERT's kind; None for any other, and for one that was changed, as adapters do."""
+    """The layers of a BERT-like trunk; None for any other trunk.
+
+    A trunk that was changed, as adapters do, has None too.
+    """
     model_type = getattr(trunk.config, "model_type", "")
     if model_type not in PREFIXES:
         return None

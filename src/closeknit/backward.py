@@ -1,4 +1,6 @@
-"""The loss of a batch and its gradients: of the batch as a whole, in parts, or in chunks with cached gradients."""
+"""The loss of a batch and its gradients: of the batch as a whole, in parts, or in chunks with
+cached gradients.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,10 @@ Loss = tuple[Tensor, dict[str, Tensor]]  # the loss, and its terms by name
 class BatchGradients:
     """Computes losses, and adds their gradients to those of the parameters.
 
-    With a `chunk_size`, batches that are larger are encoded in chunks of that many rows, with the gradients of the
-    whole batch. With `keep_unchosen_tokens`, views of tokens have a row for every token of the batch, so that their
-    shape does not depend on the texts; rows that are not chosen have the label -1.
+    With a `chunk_size`, batches that are larger are encoded in chunks of that many rows, with the
+    gradients of the whole batch. With `keep_unchosen_tokens`, views of tokens have a row for every
+    token of the batch, so that their shape does not depend on the texts; rows that are not chosen
+    have the label -1.
     """
 
     def __init__(
@@ -53,7 +56,8 @@ class BatchGradients:
     def of_task(
         self, task: Task, parts: Sequence[Batch], seeds: Seeds, *, only_batch: bool
     ) -> Loss:
-        """The loss of a task's batch that comes in parts, and its gradients, weighted by the task's weight.
+        """The loss of a task's batch that comes in parts, and its gradients, weighted by the task's
+        weight.
 
         `only_batch` says that nothing else adds to the gradients of this update.
         """
@@ -88,8 +92,9 @@ class BatchGradients:
     def _of_chunks(self, task: Task, batch: Batch, weight: float, seeds: Seeds) -> Loss:
         """Gradient caching, so that only one chunk's activations are in memory at a time.
 
-        First all views are computed without gradients. The objective gives its gradients with respect to them. Then
-        each chunk is computed again, with the same dropout, and its gradients flow on into the encoder.
+        First all views are computed without gradients. The objective gives its gradients with
+        respect to them. Then each chunk is computed again, with the same dropout, and its gradients
+        flow on into the encoder.
         """
         reads_padding = "all_tokens" in task.objective.views
         chunks = batch.chunks(self.chunk_size, same_width=reads_padding)
@@ -120,7 +125,10 @@ class BatchGradients:
     def views(
         self, task: Task, batch: Batch, seeds: Seeds, chunk: int | None = None
     ) -> dict[str, View]:
-        """What the objective reads of a batch. A chunk of one has its own dropout, the same every time."""
+        """What the objective reads of a batch.
+
+        A chunk of a batch has its own dropout, the same every time.
+        """
         if chunk is None:
             dropout: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         else:

@@ -1,7 +1,9 @@
-"""Saved BERT-like encoders without transformers, whose import takes longer than everything else that one answer needs.
+"""Saved BERT-like encoders without transformers, whose import takes longer than everything else
+that one answer needs.
 
-The modules have the names of those in transformers, so that its files load as they are, and they give the same
-numbers, in training too. They cannot be saved: an encoder that will be saved is loaded by transformers.
+The modules have the names of those in transformers, so that its files load as they are, and they
+give the same numbers, in training too. They cannot be saved: an encoder that will be saved is
+loaded by transformers.
 """
 
 from __future__ import annotations
@@ -266,7 +268,8 @@ class BareTrunk(nn.Module):
         x = self.embeddings(input_ids, token_type_ids)  # (R, T, H)
         if hasattr(self, "embeddings_project"):
             x = self.embeddings_project(x)
-        # Looking whether there is padding waits for the device: in serving this costs less than the mask does.
+        # Looking whether there is padding waits for the device: in serving this costs less than the
+        # mask does.
         without_padding = not self.training and bool(attention_mask.all())
         mask = None if without_padding else attention_mask.bool()[:, None, None]  # (R, 1, 1, T)
         layers = self.transformer if self.config.model_type == "distilbert" else self.encoder
@@ -277,7 +280,8 @@ class BareTrunk(nn.Module):
 def load_bare(
     folder: Path, max_length: int, *, dropout: float | None = None
 ) -> tuple[BareTrunk, FileTokeniser] | None:
-    """The encoder and tokeniser of a folder; None where the folder holds anything that only transformers may know.
+    """The encoder and tokeniser of a folder; None where the folder holds anything that only
+    transformers may know.
 
     `dropout` replaces every dropout rate.
     """

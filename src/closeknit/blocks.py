@@ -1,8 +1,8 @@
 """The forward and backward passes of BERT-like trunks on a GPU in few kernels.
 
-The numbers are those of transformers under autocast, except for rounding. Matrix products stay with the library;
-what lies between them is fused, and queries, keys and values are one product. The values that are added from
-layer to layer stay in float32, as under autocast.
+The numbers are those of transformers under autocast, except for rounding. Matrix products stay with
+the library; what lies between them is fused, and queries, keys and values are one product. The
+values that are added from layer to layer stay in float32, as under autocast.
 
 Nothing here reads from the device to the host, so that an update can be captured in a CUDA graph.
 """
@@ -32,10 +32,12 @@ PLACES_PER_TRUNK = 10_000_000  # trunks side by side draw different dropout
 
 
 class GpuTrunk:
-    """The forward pass of a trunk by fused kernels, which read half-precision copies of its weights.
+    """The forward pass of a trunk by fused kernels, which read half-precision copies of its
+    weights.
 
-    Called with the encoder's inputs it gives the hidden states (R, T, H). `seed` is a number on the device. Dropout
-    depends on the seed, on the place in the network and on the number of passes since `begin`.
+    Called with the encoder's inputs it gives the hidden states (R, T, H). `seed` is a number on the
+    device. Dropout depends on the seed, on the place in the network and on the number of passes
+    since `begin`.
     """
 
     def __init__(
@@ -56,13 +58,13 @@ class GpuTrunk:
         self.passes = 0
 
     def begin(self, seed: Tensor) -> None:
-        """Start dropout anew with this seed: for the next update, or to repeat one with the same dropout."""
+        """Start dropout anew with this seed, for another update or to repeat the same one."""
         self.seed = seed
         self.passes = 0
 
     def fits(self, inputs: dict[str, Tensor]) -> bool:
-        """Whether this pass can compute the batch: its texts are not too long, and no hook would be left out."""
-        from .kernels.layers import LONGEST
+        """Whether the texts are not too long for this pass, and no hook would be left out."""
+        from .kernels.attention import LONGEST
 
         return inputs["input_ids"].shape[1] <= LONGEST and not has_hooks(self.layers)
 
@@ -164,7 +166,8 @@ class GpuTrunk:
 def build_gpu_trunks(
     trunks: Sequence[Any], learners: nn.Module, dtype: torch.dtype
 ) -> tuple[HalfWeights, list[GpuTrunk | None]]:
-    """Half-precision copies of the weights of all linear layers, and the fused passes of the BERT-like trunks.
+    """Half-precision copies of the weights of all linear layers, and the fused passes of the
+    BERT-like trunks.
 
     A trunk of another kind, and every trunk where Triton is not installed, has None instead.
     """
@@ -185,7 +188,7 @@ def build_gpu_trunks(
 
 
 def _lookup(numbers: Tensor, table: nn.Embedding) -> Tensor:
-    """Rows (R, T, H) of an embedding by their numbers (R, T), without a gradient for its padding row."""
+    """Rows (R, T, H) of an embedding by their numbers (R, T); its padding row has no gradient."""
     padding = -1 if table.padding_idx is None else table.padding_idx
     rows: Tensor = _Lookup.apply(numbers.flatten(), table.weight, padding)
     return rows.view(*numbers.shape, -1)
@@ -247,7 +250,9 @@ class _AddNorm(torch.autograd.Function):
 
 
 class _Attend(torch.autograd.Function):
-    """Attention of all heads over queries, keys and values side by side (N, 3 H); their biases are added here."""
+    """Attention of all heads over queries, keys and values side by side (N, 3 H); their biases are
+    added here.
+    """
 
     @staticmethod
     def forward(
@@ -261,30 +266,30 @@ class _Attend(torch.autograd.Function):
         place: int,
         p: float,
     ) -> Tensor:
-        from .kernels import layers
+        from .kernels import attention
 
         ctx.save_for_backward(qkv, biases, lengths, seed)
         ctx.T = T
         ctx.heads = heads
         ctx.place = place
         ctx.p = p
-        return layers.attend(qkv, biases, lengths, T, heads, seed, place, p)
+        return attention.attend(qkv, biases, lengths, T, heads, seed, place, p)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .kernels import layers
+        from .kernels import attention
 
         qkv, biases, lengths, seed = ctx.saved_tensors
         grad = grads[0].contiguous()
-        grad_qkv, grad_biases = layers.attend_back(
+        grad_qkv, grad_biases = attention.attend_back(
             qkv, biases, lengths, grad, ctx.T, ctx.heads, seed, ctx.place, ctx.p
         )
         return grad_qkv, grad_biases, None, None, None, None, None, None
 
 
 def gpu_dropout(x: Tensor, seed: Tensor, place: int, p: float) -> Tensor:
-    """Dropout of rate p that depends on a seed on the device and on the number of its place in the network."""
+    """Dropout of rate p that depends on a seed on the device and on its place in the network."""
     dropped: Tensor = _Drop.apply(x, seed, place, p)
     return dropped
 
@@ -294,20 +299,20 @@ class _Drop(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, seed: Tensor, place: int, p: float) -> Tensor:
-        from .kernels import layers
+        from .kernels import dropout
 
         ctx.save_for_backward(seed)
         ctx.place = place
         ctx.p = p
-        return layers.drop(x, seed, place, p)
+        return dropout.drop(x, seed, place, p)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        from .kernels import layers
+        from .kernels import dropout
 
         (seed,) = ctx.saved_tensors
-        return layers.drop(grads[0], seed, ctx.place, ctx.p), None, None, None
+        return dropout.drop(grads[0], seed, ctx.place, ctx.p), None, None, None
 
 
 class _Gelu(torch.autograd.Function):

@@ -1,4 +1,7 @@
-"""The same bits for the same seed on a GPU, where torch would otherwise choose kernels that add in random order."""
+"""The same bits for the same seed on a GPU.
+
+By default torch chooses kernels there that may add in random order.
+"""
 
 from __future__ import annotations
 

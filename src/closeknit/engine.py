@@ -42,7 +42,8 @@ UpdateNumbers = tuple[
 class UpdateWork:
     """One update for an engine to run: `compute` does all of it from `inputs`.
 
-    Updates with the same `shape` differ only in the values of their inputs, so that a CUDA graph can repeat them.
+    Updates with the same `shape` differ only in the values of their inputs, so that a CUDA graph
+    can repeat them.
     """
 
     shape: Hashable
@@ -109,7 +110,7 @@ class Engine:
     # -- around the forward passes
 
     def forward_context(self, seed: Tensor) -> contextlib.AbstractContextManager[None]:
-        """Inside, the modules compute the forward passes of an update as this engine does, with dropout of this seed."""
+        """Inside, forward passes are computed as by this engine, with dropout of this seed."""
         return contextlib.nullcontext()
 
     def begin_chunk(self, seed: int) -> None:
@@ -130,11 +131,12 @@ class Engine:
     def collect_gradients(self, *, only_batch: bool) -> None:
         """Let the parameters have the gradients of the backward pass that was just done.
 
-        `only_batch` says that no other backward pass and no other process adds to them before the update.
+        `only_batch` says that no other backward pass and no other process adds to them before the
+        update.
         """
 
     def apply_update(self, total_loss: Tensor) -> Tensor:
-        """Clip and apply the gradients unless something is not finite; give their length before clipping."""
+        """Clip and apply the gradients unless one is not finite; give their length before that."""
         return self.updater.apply(total_loss, {})
 
     # -- changes from outside
@@ -159,12 +161,12 @@ class Engine:
         return self.launcher.run(work)
 
     def draws_dropout_by_torch(self, width: int) -> bool:
-        """Whether dropout for texts of so many tokens reads torch's own seed, which all CUDA graphs share."""
+        """Whether dropout for texts of this width reads torch's seed, which all CUDA graphs share."""
         return True
 
 
 class CpuEngine(Engine):
-    """Fast passes of BERT-like trunks, where the precision is float32, and cheap dropout everywhere else."""
+    """Fast passes of BERT-like trunks, in float32 only, and cheap dropout everywhere else."""
 
     def __init__(self, parts: UpdateParts, learners: nn.Module) -> None:
         super().__init__(parts)
@@ -196,7 +198,7 @@ class CpuEngine(Engine):
 
 
 class GpuEngine(Engine):
-    """Half-precision copies of all weights, fused passes of BERT-like trunks, dropout from a seed on the device."""
+    """Half-precision copies of all weights, fused BERT-like trunks, dropout seeded on the device."""
 
     def __init__(self, parts: UpdateParts, learners: nn.Module, dtype: torch.dtype) -> None:
         self.encoders = encoders_of(learners)
@@ -261,13 +263,16 @@ class GpuEngine(Engine):
         self.copies_are_old = True
 
     def draws_dropout_by_torch(self, width: int) -> bool:
-        from .kernels.layers import LONGEST
+        from .kernels.attention import LONGEST
 
         return not self.trunks or None in self.trunks or width > LONGEST
 
 
 def choose_engine(parts: UpdateParts, learners: nn.Module, *, padded_left: bool) -> Engine:
-    """The fastest engine for a device and a precision; fused layers cannot read texts that are `padded_left`."""
+    """The fastest engine for a device and a precision.
+
+    Fused layers cannot read texts that are `padded_left`.
+    """
     device = parts.precision.device
     half = parts.precision.half
     if device.type == "cpu":
@@ -305,6 +310,6 @@ def encoders_of(learners: nn.Module) -> list[Encoder]:
 def _with_fast_pass(
     encoders: Sequence[Encoder], trunks: Sequence[CpuTrunk | GpuTrunk | None]
 ) -> list[nn.Module]:
-    """The trunks that have a fast pass. Where a batch does not fit it, they draw dropout by torch."""
+    """The trunks that have a fast pass; for a batch that does not fit it, torch draws dropout."""
     pairs = zip(encoders, trunks, strict=True)
     return [encoder.trunk for encoder, trunk in pairs if trunk is not None]

@@ -33,7 +33,7 @@ class Dropout(nn.Dropout):
 
 
 class Linear(nn.Linear):
-    """A linear layer that reads the copy of its weights that the running engine keeps, if there is one."""
+    """A linear layer that reads the running engine's copy of its weights, if there is one."""
 
     def forward(self, x: Tensor) -> Tensor:
         copies = _weight_copies.get(None)
@@ -62,7 +62,7 @@ def linears_reading(copies: Mapping[int, WeightCopy]) -> Iterator[None]:
 
 
 def convert_dropout(root: nn.Module, *, skip: Collection[nn.Module] = ()) -> None:
-    """Make each `nn.Dropout` inside this module a `Dropout`; what lies inside the skipped modules stays as it is."""
+    """Make each `nn.Dropout` inside this module a `Dropout`, except inside the skipped modules."""
     skipped = {id(inner) for module in skip for inner in module.modules()}
     for module in root.modules():
         if type(module) is nn.Dropout and id(module) not in skipped:
@@ -72,7 +72,7 @@ def convert_dropout(root: nn.Module, *, skip: Collection[nn.Module] = ()) -> Non
 
 
 def convert_linears(root: nn.Module, *, skip: Collection[nn.Linear] = ()) -> list[Linear]:
-    """Make each `nn.Linear` inside this module a `Linear`, and give all of these; skipped layers stay as they are."""
+    """Make each `nn.Linear` inside this module a `Linear`, except skipped ones; give all of these."""
     skipped = {id(layer) for layer in skip}
     found: list[Linear] = []
     for module in root.modules():

@@ -13,7 +13,7 @@ from .tasks import Batch, Step, Task
 def describe_not_finite(
     step: Step, tasks: Sequence[Task], taken: dict[str, int], lr: float, precision: str
 ) -> str:
-    """What went wrong in a step whose loss or gradient was not finite, on which rows, and what to try."""
+    """What went wrong in a step that was not finite, on which rows, and what to try."""
     turn = [task for task in tasks if task.name in step.losses]
     bad = [task for task in turn if not math.isfinite(step.losses[task.name])] or turn
     task = bad[0]
@@ -47,7 +47,7 @@ def memory_advice(batch: Batch, accumulate: int) -> str:
     """What was too large for the memory, and which settings make it smaller."""
     rows, width = batch.inputs["input_ids"].shape
     return (
-        f"memory is full with {rows} texts of up to {width} tokens at once. Lower encoder.max_length or "
-        "train.batch_size, or keep the batch and work through it in parts: "
+        f"memory is full with {rows} texts of up to {width} tokens at once. Lower "
+        "encoder.max_length or train.batch_size, or keep the batch and work through it in parts: "
         f"train.accumulate={2 * accumulate}"
     )

@@ -38,9 +38,9 @@ class FlagReading:
 class FiniteCheck:
     """Keeps the steps that were not checked yet, and finds the first one that was not finite.
 
-    `not_finite` lies on the device. Where `flagged`, updates set it to 1 when they are not finite, and from then on none is
-    applied. So it is enough to look at it now and then, which a GPU does every `check_every` updates, one
-    interval late, so that nothing waits for the device.
+    `not_finite` lies on the device. Where `flagged`, updates set it to 1 when they are not finite,
+    and from then on none is applied. So it is enough to look at it now and then, which a GPU does
+    every `check_every` updates, one interval late, so that nothing waits for the device.
     """
 
     def __init__(self, device: torch.device, *, scales_gradients: bool) -> None:
@@ -65,7 +65,7 @@ class FiniteCheck:
         self.last_finite_check = None
 
     def check_if_due(self, number: int, *, last: bool) -> tuple[Position, Step] | None:
-        """After an update with this number: what `check` or `check_late` finds, if it is time to look."""
+        """After an update: what `check` or `check_late` finds, if it is time to check."""
         if last or (len(self.unchecked) >= self.check_every and not self.check_finite_later):
             return self.check()
         if self.check_finite_later and number % self.check_every == 0:
@@ -73,7 +73,7 @@ class FiniteCheck:
         return None
 
     def check(self) -> tuple[Position, Step] | None:
-        """The first step since the last check that was not finite, and where the run stood before it."""
+        """The first step since the last check that was not finite, and the position before it."""
         unchecked = self.unchecked
         self.unchecked = []
         self.last_finite_check = None
@@ -87,7 +87,7 @@ class FiniteCheck:
         return None
 
     def check_late(self, number: int) -> tuple[Position, Step] | None:
-        """As `check`, but by the flag as it was at the call before, so that nothing waits for the device."""
+        """As `check`, by the flag as it was at the call before: nothing waits for the device."""
         reading = self.last_finite_check
         if reading is not None:
             reading.done.synchronize()  # the device passed this point long ago

@@ -1,10 +1,11 @@
 """Updates as CUDA graphs: launching a captured update as a whole instead of kernel by kernel.
 
-An update on little data is hundreds of short kernels, and launching them one by one takes longer than running them.
-A graph is launched as a whole. It is bound to its shapes and to the memory that it reads. Therefore batches are
-padded to one of a few widths, the texts lie on the device, and what differs from update to update (row numbers, seed,
-learning rates, progress) is written into the same memory before each replay. The first update of a shape is
-launched kernel by kernel, the second is captured.
+An update on little data is hundreds of short kernels, and launching them one by one takes longer
+than running them. A graph is launched as a whole. It is bound to its shapes and to the memory that
+it reads. Therefore batches are padded to one of a few widths, the texts lie on the device, and what
+differs from update to update (row numbers, seed, learning rates, progress) is written into the same
+memory before each replay. The first update of a shape is launched kernel by kernel, the second is
+captured.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Shape = tuple[tuple[str, int, int], ...]  # task, rows and width of each batch o
 
 @dataclass(frozen=True)
 class CapturedUpdate:
-    """A graph, the memory that it reads its inputs from, and the memory where it leaves its numbers."""
+    """A graph, the memory of its inputs, and the memory of its numbers."""
 
     graph: torch.cuda.CUDAGraph
     inputs: list[Tensor]
@@ -50,7 +51,8 @@ class CapturedUpdate:
 class CudaGraphs:
     """Launches the updates of an engine as CUDA graphs, where their shapes are met again."""
 
-    # When the last graph that reads torch's own seed will be done: all graphs read it in the same memory.
+    # When the last graph that reads torch's own seed will be done: all graphs read it in the same
+    # memory.
     last: torch.cuda.Event | None = None
 
     def __init__(self, engine: Engine, device: torch.device, log: Callable[[str], None]) -> None:
@@ -81,15 +83,15 @@ class CudaGraphs:
         return losses, terms, values.clone()
 
     def keep_only(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Make room for other shapes: forget graphs of shapes that are not wanted, where there are many graphs."""
+        """Where there are many graphs, forget those of shapes that are not wanted."""
         if len(self.captured) > MOST_GRAPHS // 2:
             self.captured = {
                 shape: graph for shape, graph in self.captured.items() if wanted(shape)
             }
 
     def _may_capture(self, shape: Hashable) -> bool:
-        # torch's own optimizer makes its moments in the first update of a task, which must not be captured; what is
-        # loaded at first use is there after any update
+        # torch's own optimizer makes its moments in the first update of a task, which must not be
+        # captured; what is loaded at first use is there after any update
         moments_exist = bool(self.launched) and self.engine.updater.ready_to_capture
         ready = shape in self.launched or moments_exist
         return ready and not self.failed and len(self.captured) < MOST_GRAPHS
@@ -114,7 +116,7 @@ class CudaGraphs:
         return self.captured[work.shape]
 
     def _give_up(self, graph: torch.cuda.CUDAGraph, shape: Hashable, error: Exception) -> None:
-        """Clean up after a capture that failed, and capture nothing more if trying again cannot help."""
+        """Clean up after a failed capture; capture nothing more if trying again cannot help."""
         with contextlib.suppress(RuntimeError):
             graph.capture_end()
         torch.cuda.synchronize()
@@ -163,10 +165,14 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 class PaddedBatches:
-    """The updates of a run with batches that lie on the device, padded to a few widths, so that shapes are met again."""
+    """The updates of a run whose batches are padded to a few widths, so that shapes are met again.
+
+    The texts of the batches lie on the device.
+    """
 
     def __init__(self, tasks: Sequence[Task], epochs: int, apply: ApplyUpdate) -> None:
-        # of this run alone: dropout draws by places in the padded batch, so another run's widths would change it
+        # of this run alone: dropout draws by places in the padded batch, so another run's widths
+        # would change it
         self.widths = {task.name: task_widths(task, epochs) for task in tasks}
         self.apply = apply
 
@@ -176,7 +182,7 @@ class PaddedBatches:
         return all(width in self.widths.get(name, ()) for name, _, width in shape)
 
     def work(self, turn: Sequence[Task], taken: Mapping[str, int]) -> UpdateWork:
-        """The update with the next batch of these tasks, of which so many batches were taken before."""
+        """The update with the next batch of these tasks; `taken` counts the batches taken before."""
         sources = [task.batch for task in turn if isinstance(task.batch, DeviceBatches)]
         drawn = [source.draw(taken[task.name]) for task, source in zip(turn, sources, strict=True)]
         shape: Shape = tuple(
@@ -230,8 +236,9 @@ def task_widths(task: Task, epochs: int) -> list[int]:
 def choose_widths(widths: np.ndarray, widest: int, times: float) -> list[int]:  # type: ignore[type-arg]
     """Widths to pad batches of these widths to, each of which is met so many times.
 
-    Each width costs a capture, so there are few, and padding costs time, so it is little. The last width has room for
-    the widest text. The cost of an update is a fixed part and a part that grows with its width.
+    Each width costs a capture, so there are few, and padding costs time, so it is little. The last
+    width has room for the widest text. The cost of an update is a fixed part and a part that grows
+    with its width.
     """
     rounded = -(-np.append(widths, widest) // WIDTH_STEP) * WIDTH_STEP
     amounts = np.append(np.full(len(widths), times), 0.0)

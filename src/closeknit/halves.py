@@ -18,7 +18,7 @@ from .engine_modules import convert_linears, linears_reading
 
 
 class HalfCopy:
-    """The copies of some linear layers as one: their weights (sum of outputs, inputs) and their biases."""
+    """The copies of some linear layers as one: weights (sum of outputs, inputs) and biases."""
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype) -> None:
         self.layers = tuple(layers)
@@ -56,9 +56,10 @@ class HalfCopy:
 class HalfWeights:
     """Copies of the weights of all linear layers of a module.
 
-    The layers of a group in `together` share one copy, which `copy_of` gives to code that computes them as one
-    product. All other layers read their copies themselves inside `in_use()`. `refresh()` makes the copies anew, and
-    `collect_gradients()` moves the gradients of the copies to the weights that they were made of.
+    The layers of a group in `together` share one copy, which `copy_of` gives to code that computes
+    them as one product. All other layers read their copies themselves inside `in_use()`.
+    `refresh()` makes the copies anew, and `collect_gradients()` moves the gradients of the copies
+    to the weights that they were made of.
     """
 
     def __init__(
@@ -106,7 +107,8 @@ class HalfWeights:
     def gradients(self) -> dict[int, Tensor]:
         """The gradients of the copies, by the id of the weight.
 
-        Where a weight has a gradient in full precision too, both are added there, and the copy's is left out here.
+        Where a weight has a gradient in full precision too, both are added there, and the copy's is
+        left out here.
         """
         gradients = {
             id(master): gradient for copy in self.copies for master, gradient in copy.gradients()

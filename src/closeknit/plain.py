@@ -1,8 +1,8 @@
 """The forward and backward passes of BERT-like trunks on a CPU, without computing what is not read.
 
-Linear layers and normalisations compute real tokens only, and no padding. Where only the first token of each
-text is read, the last layer computes no other. Dropout takes 16 random bits per number: drawing its masks would
-otherwise be a sixth of the time.
+Linear layers and normalisations compute real tokens only, and no padding. Where only the first
+token of each text is read, the last layer computes no other. Dropout takes 16 random bits per
+number: drawing its masks would otherwise be a sixth of the time.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class TokenGrid:
 
 
 class CpuTrunk:
-    """The forward pass of a trunk in training. Called with the encoder's inputs it gives the hidden states (R, T, H).
+    """The forward pass of a trunk in training. Called with the encoder's inputs it gives the hidden
+    states (R, T, H).
 
-    With `first_only` these are those of the first token, (R, 1, H). With `skip_padding` False padding is computed
-    too, for views that read it.
+    With `first_only` these are those of the first token, (R, 1, H). With `skip_padding` False
+    padding is computed too, for views that read it.
     """
 
     def __init__(self, trunk: Any, layers: list[TransformerLayer]) -> None:
@@ -57,7 +58,9 @@ class CpuTrunk:
         self.skip_padding = True
 
     def fits(self, inputs: dict[str, Tensor]) -> bool:
-        """Whether this pass can compute the batch: no autocast, no text that begins with padding, no hook left out."""
+        """Whether this pass can compute the batch: no autocast, no text that begins with padding,
+        no hook left out.
+        """
         if torch.is_autocast_enabled("cpu"):
             return False
         return bool(inputs["attention_mask"][:, 0].all()) and not has_hooks(self.layers)

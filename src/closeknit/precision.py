@@ -14,7 +14,7 @@ HALF_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Precision:
-    """The format by its name (fp32, bf16 or fp16), and the scaler that keeps gradients of fp16 from vanishing."""
+    """The number format (fp32, bf16 or fp16), and the scaler that fp16's small gradients need."""
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.name = name
@@ -46,7 +46,7 @@ class Precision:
 
 
 def choose_precision(asked: str, device: torch.device) -> str:
-    """The name of the format to use: what was asked for, or for `auto` what the launcher or the device says."""
+    """The format that was asked for, or for `auto` what the launcher or the device says."""
     if asked == "auto":
         launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         if launcher in HALF_TYPES:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def parameter_groups(
     encoder: Encoder, tasks: Sequence[Task], config: TrainConfig
 ) -> list[dict[str, Any]]:
-    """The parameters of the encoder, of heads and of objectives, each group with its learning rate and weight decay.
+    """The parameters of the encoder, of heads and of objectives, each group with its learning rate
+    and weight decay.
 
     Biases, normalisations and the parameters of objectives do not decay.
     """
@@ -56,7 +57,9 @@ def parameter_groups(
 
 
 def default_lr(encoder: Encoder) -> float:
-    """5e-5 for an encoder of 768 dimensions, in inverse proportion for others; TextCNN, which starts untrained, 1e-3."""
+    """5e-5 for an encoder of 768 dimensions, in inverse proportion for others; TextCNN, which
+    starts untrained, 1e-3.
+    """
     return 1e-3 if encoder.model_type == "textcnn" else 5e-5 * 768 / encoder.dim
 
 
@@ -84,9 +87,11 @@ def build_optimizer(
 
 
 class StepValues:
-    """What differs from update to update besides the rows: learning rates, progress of the training, dropout's seed.
+    """What differs from update to update besides the rows: learning rates, progress of the
+    training, dropout's seed.
 
-    On a GPU these lie on the device, always in the same memory, and are written there before an update.
+    On a GPU these lie on the device, always in the same memory, and are written there before an
+    update.
     """
 
     def __init__(self, rates: Sequence[float], device: torch.device) -> None:

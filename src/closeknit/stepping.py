@@ -1,4 +1,4 @@
-"""Clipping, the check for values that are not finite, and the AdamW update in three kernels, on a GPU with Triton."""
+"""Clipping, the check for values that are not finite, and AdamW, in three kernels on a GPU."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 
 class FusedAdamW:
-    """Applies gradients in whatever precision they are; the moments stay in the state of torch's optimizer.
+    """Applies gradients in whatever precision they are; the moments stay in the state of torch's
+    optimizer.
 
-    `copies` are the half-precision copies of weights by the weight's id, which are kept up to date. An update that is
-    not finite leaves everything as it is and sets `not_finite` to 1; so does every update after it, until
-    `not_finite` is 0 again.
+    `copies` are the half-precision copies of weights by the weight's id, which are kept up to date.
+    An update that is not finite leaves everything as it is and sets `not_finite` to 1; so does
+    every update after it, until `not_finite` is 0 again.
     """
 
     reads_half_gradients = True
@@ -113,9 +114,11 @@ class FusedAdamW:
         torch._foreach_zero_([self.steps, *self.means, *self.variances])
 
     def apply(self, total_loss: Tensor, half_gradients: Mapping[int, Tensor]) -> Tensor:
-        """Update the parameters unless something is not finite; give the gradient's length before clipping.
+        """Update the parameters unless something is not finite; give the gradient's length before
+        clipping.
 
-        The gradient of a parameter is its own, or the one that `half_gradients` holds under the parameter's id.
+        The gradient of a parameter is its own, or the one that `half_gradients` holds under the
+        parameter's id.
         """
         from .kernels import adamw
 
@@ -157,7 +160,9 @@ class FusedAdamW:
         return self.gradient_addresses
 
     def finish_capture(self) -> None:
-        """Write the addresses that the capture met into the graph's table, and take another table for what follows."""
+        """Write the addresses that the capture met into the graph's table, and take another table
+        for what follows.
+        """
         if self.captured_addresses is not None:
             self.gradient_addresses.copy_(self.captured_addresses)
         self.gradient_addresses = torch.zeros_like(self.gradient_addresses)

@@ -11,14 +11,16 @@ _PIECE = 2**20  # columns of half-precision gradients that are widened at once
 
 
 def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """The sum (P,) of task gradients (T, P), after each is projected off the gradients it contradicts (Yu et al., NeurIPS 2020).
+    """The sum (P,) of task gradients (T, P), after each is projected off the gradients it
+    contradicts (Yu et al., NeurIPS 2020).
 
         g_i' = g_i;  for the other tasks j in random order:  if <g_i', g_j> < 0:  g_i' -= <g_i', g_j> / <g_j, g_j> g_j
         result = sum_i g_i'
 
-    The g_j are the original gradients. Every g_i' is a combination of them, so that their products decide everything:
-    the projections are computed on T x T numbers, and one product with the gradients gives the result. No second
-    copy of the gradients is made. `generator`, a CPU one, decides the order.
+    The g_j are the original gradients. Every g_i' is a combination of them, so that their products
+    decide everything: the projections are computed on T x T numbers, and one product with the
+    gradients gives the result. No second copy of the gradients is made. `generator`, a CPU one,
+    decides the order.
 
     [1, 0] and [-1, 1] give [0.5, 1.5].
     """
@@ -43,7 +45,7 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
 
 
 def products_of(gradients: Tensor) -> Tensor:
-    """The products <g_i, g_j> (T, T), in the precision of the gradients; for half precision in float32."""
+    """The products <g_i, g_j> (T, T), in the gradients' precision; for half precision in float32."""
     if gradients.element_size() > 2:
         return gradients @ gradients.T
     products = gradients.new_zeros(len(gradients), len(gradients), dtype=torch.float32)
@@ -63,7 +65,9 @@ def cosines(gradients: Tensor) -> Tensor:
 
 
 class SeparateGradients:
-    """The gradients of the tasks of one update, a row (P,) for each task: all memory that keeping them separate costs."""
+    """The gradients of the tasks of one update, a row (P,) for each task: all memory that keeping
+    them separate costs.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter], tasks: int) -> None:
         self.parameters = list(parameters)

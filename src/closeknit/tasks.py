@@ -29,7 +29,10 @@ class Batch:
     filler: bool = False  # this process had no row left: it is given one, which counts for nothing
 
     def chunks(self, size: int, *, same_width: bool = False) -> list[Batch]:
-        """The rows in chunks of this size. Each is padded as wide as it needs, or with `same_width` as the batch needs."""
+        """The rows in chunks of this size.
+
+        Each is padded as wide as it needs, or with `same_width` as the whole batch needs.
+        """
         chunks: list[Batch] = []
         for start in range(0, len(self.labels), size):
             inputs = {name: value[start : start + size] for name, value in self.inputs.items()}
@@ -63,7 +66,7 @@ class Task:
 
 
 class NumbersOnDevice:
-    """Numbers that stay on the device until one of them is read; then all are copied in one transfer."""
+    """Numbers that stay on the device until one of them is read; then all are copied at once."""
 
     def __init__(self, values: Tensor) -> None:
         self._on_device: Tensor | None = values
@@ -77,7 +80,7 @@ class NumbersOnDevice:
 
 
 class NamedNumbers(Mapping[str, float]):
-    """Some of the numbers of an update by name. Reading one waits for the device; holding this does not."""
+    """Numbers of an update by name; only reading one waits for the device."""
 
     def __init__(self, numbers: NumbersOnDevice, places: Mapping[str, int]) -> None:
         self._numbers = numbers
@@ -97,7 +100,8 @@ class NamedNumbers(Mapping[str, float]):
 class Step:
     """What one update did. `losses` are the tasks' totals, `terms` their parts before weighting.
 
-    On a GPU the numbers are copied when they are first read, so that a step that nobody reads waits for nothing.
+    On a GPU the numbers are copied when they are first read, so that a step that nobody reads waits
+    for nothing.
     """
 
     number: int
@@ -153,7 +157,7 @@ def rows_of_batches(
 
 @dataclass(frozen=True)
 class DrawnBatch:
-    """A batch before its tensors are built: its rows, this process's share of them, and how wide that share is."""
+    """A batch before its tensors are built: its rows, this process's share, and its width."""
 
     rows: RowNumbers
     share: RowNumbers
@@ -162,12 +166,14 @@ class DrawnBatch:
 
 
 class DeviceBatches:
-    """The batches of a plan over tokenised texts that lie on the device; the processes of a run share each batch.
+    """The batches of a plan over tokenised texts that lie on the device; the processes of a run
+    share each batch.
 
-    A batch is known by the numbers of its rows alone, so that it can be built on the device. `starts` say where the
-    texts of a row are: row r has the texts numbered start + r, one view of the row for each start. The same start
-    twice puts a text twice into the batch, and dropout makes the two differ. `targets` gives the labels of rows. Runs
-    on parts of the same texts can share a `shelf`: `rows` then says which of its texts belong to this run.
+    A batch is known by the numbers of its rows alone, so that it can be built on the device.
+    `starts` say where the texts of a row are: row r has the texts numbered start + r, one view of
+    the row for each start. The same start twice puts a text twice into the batch, and dropout makes
+    the two differ. `targets` gives the labels of rows. Runs on parts of the same texts can share a
+    `shelf`: `rows` then says which of its texts belong to this run.
     """
 
     def __init__(

@@ -13,9 +13,9 @@ from .precision import Precision
 class TorchAdamW:
     """Applies the gradients that the parameters of an optimizer have.
 
-    With `skips_on_device` an update that is not finite sets the tensor `not_finite` to 1, and the optimizer then applies
-    neither it nor any update after it, until the tensor is 0 again. This reads nothing from the device. Without
-    it, every update is looked at before it is applied.
+    With `skips_on_device` an update that is not finite sets the tensor `not_finite` to 1, and the
+    optimizer then applies neither it nor any update after it, until the tensor is 0 again. This
+    reads nothing from the device. Without it, every update is looked at before it is applied.
     """
 
     reads_half_gradients = False  # gradients have to be in the parameters, in float32
@@ -41,7 +41,7 @@ class TorchAdamW:
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
     def apply(self, total_loss: Tensor, half_gradients: Mapping[int, Tensor]) -> Tensor:
-        """Update the parameters unless something is not finite; give the gradient's length before clipping."""
+        """Clip and apply the gradients unless one is not finite; give their length before that."""
         scaler = self.precision.scaler
         scaler.unscale_(self.optimizer)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)

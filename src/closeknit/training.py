@@ -1,6 +1,7 @@
 """The training loop: `train` gives a `Training`, and iterating over that trains.
 
-Each iteration is one update and yields a step. Logging, evaluating, saving and stopping are up to the caller.
+Each iteration is one update and yields a step. Logging, evaluating, saving and stopping are up to
+the caller.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class Training:
         self.parameters = [p for group in self.groups for p in group["params"]]
         if not self.parameters:
             raise ConfigError(
-                "encoder.frozen leaves nothing to learn: the objective has neither a classifier nor "
-                "parameters that can be trained"
+                "encoder.frozen leaves nothing to learn: the objective has neither a classifier "
+                "nor parameters that can be trained"
             )
         self.shared = [p for p in encoder.parameters() if p.requires_grad]  # by all tasks
         self.rates = [float(group["lr"]) for group in self.groups]
@@ -113,7 +114,7 @@ class Training:
         )
 
     def _capture_updates(self, tell: Callable[[str], None]) -> PaddedBatches | None:
-        """Let the engine capture updates in CUDA graphs where it can; None where updates are launched directly."""
+        """Let the engine capture updates in CUDA graphs; None where they are launched directly."""
         if self.world.device.type != "cuda" or not self.config.graphs:
             return None
         reason = why_not_captured(self)
@@ -199,8 +200,8 @@ class Training:
     def apply(self, turn: Sequence[Task], batches: Mapping[str, Sequence[Batch]]) -> UpdateNumbers:
         """Do the update with these batches of tasks, each of which comes in parts.
 
-        This reads nothing step-specific from the host, so it can be captured: an update of the same shape differs only in
-        values that lie on the device.
+        This reads nothing step-specific from the host, so it can be captured: an update of the same
+        shape differs only in values that lie on the device.
         """
         self.engine.clear_gradients()
         losses: dict[str, Tensor] = {}
@@ -225,7 +226,7 @@ class Training:
         return tuple(losses), tuple(terms), torch.stack(values)
 
     def _exchange_gradients(self, separate: SeparateGradients | None) -> None:
-        """Average the gradients over the processes, and combine those of tasks that were kept separate."""
+        """Average gradients over the processes, and combine those of tasks that are kept separate."""
         if separate is not None and self.combine is not None:
             average(separate.rows, self.world)
             generator = torch.Generator().manual_seed(mix(self.config.seed, SURGERY, self.number))
@@ -236,7 +237,7 @@ class Training:
             average_gradients(self.parameters, self.world)
 
     def check_finite(self) -> None:
-        """Raise if an update since the last check was not finite; the run then stands before that update."""
+        """Raise if an update since the last check was not finite; the run then stands before it."""
         self._raise_if_failed(self.finite.check())
 
     def _raise_if_failed(self, failed: tuple[Position, Step] | None) -> None:
@@ -248,10 +249,11 @@ class Training:
         )
 
     def agreement(self, batches: int = 2) -> dict[tuple[str, str], float]:
-        """The cosine between the gradients of every two tasks for the parameters they share, on their first few batches.
+        """The cosine between the gradients of every two tasks for the parameters they share, on
+        their first few batches.
 
-        Nothing is updated, and dropout is off. The batches are the same every time, so that the values can be
-        compared.
+        Nothing is updated, and dropout is off. The batches are the same every time, so that the
+        values can be compared.
         """
         if not self.shared:
             return {}
@@ -288,9 +290,11 @@ class Training:
     def restart(
         self, learners: nn.ModuleDict, batch: DeviceBatches, per_epoch: int, config: TrainConfig
     ) -> None:
-        """Begin another run of one task in the memory of this one, with the weights of modules of the same form.
+        """Begin another run of one task in the memory of this one, with the weights of modules of
+        the same form.
 
-        What was captured serves the new run too. The configuration may differ in seed, epochs, rates and their schedule.
+        What was captured serves the new run too. The configuration may differ in seed, epochs,
+        rates and their schedule.
         """
         old_tensors = [*self.learners.parameters(), *self.learners.buffers()]
         new_tensors = [*learners.parameters(), *learners.buffers()]
@@ -360,9 +364,9 @@ def train(
 ) -> Training:
     """Train by iterating over the result; every iteration is one update and gives a Step.
 
-    `schedule` says which tasks give a batch to an update (default: every task, in every update). `combine` makes one
-    gradient of those that the tasks of an update have for the encoder (default: their sum); the parameters of heads and
-    objectives have their own gradients only.
+    `schedule` says which tasks give a batch to an update (default: every task, in every update).
+    `combine` makes one gradient of those that the tasks of an update have for the encoder (default:
+    their sum); the parameters of heads and objectives have their own gradients only.
     """
     return Training(
         encoder, tasks, config, world=world, schedule=schedule, combine=combine, tell=tell
@@ -373,8 +377,8 @@ def _check_settled(config: TrainConfig) -> None:
     for name in ("epochs", "lr_scale"):
         if not getattr(config, name):
             raise ConfigError(
-                f"train.{name} is 0, which leaves it to the number of rows and classes, but the loop does not know "
-                "these; give a number above 0"
+                f"train.{name} is 0, which leaves it to the number of rows and classes, but the loop "
+                "does not know these; give a number above 0"
             )
 
 

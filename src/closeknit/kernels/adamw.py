@@ -1,8 +1,8 @@
 """Clipping, the check for values that are not finite, and AdamW of all parameters in three kernels.
 
-The kernels know tensors by their addresses, which lie in tables on the device. One program works on one block of at
-most BLOCK numbers of a tensor. The address of a gradient in half precision has its last bit set; the address 0
-says that there is no gradient.
+The kernels know tensors by their addresses, which lie in tables on the device. One program works on
+one block of at most BLOCK numbers of a tensor. The address of a gradient in half precision has its
+last bit set; the address 0 says that there is no gradient.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _verdict_kernel(  # type: ignore[no-untyped-def]
     TENSORS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Whether the update is applied, what gradients are multiplied by, and the bias corrections of the moments."""
+    """Whether the update is applied, what gradients are multiplied by, and the bias corrections of
+    the moments.
+    """
     place = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for start in range(0, S, BLOCK):
@@ -132,7 +134,7 @@ def _apply(  # type: ignore[no-untyped-def]
     eps,
     WHOLE: tl.constexpr,
 ):
-    """Moments and weights of a block, and the half-precision copy of the weights where there is one."""
+    """Moments and weights of a block, and the half-precision copy of the weights, if any."""
     g = _gradient(address, offset, inside, w, half, WHOLE) * factor
     mean = _read(m + offset, inside, WHOLE)
     mean += (1.0 - beta1) * (g - mean)
