@@ -92,7 +92,7 @@ class EmbeddingFit:
         )
         batch, self.per_epoch = self._batches(tokeniser)
         task = Task(method.name, batch, self.per_epoch, objective, self.heads)
-        self.training = train(encoder, [task], options, world=self.world, tell=self.tell)
+        self.training = train(encoder, [task], options, world=self.world, log=self.tell)
         self.loop = Loop(
             self.training,
             every=options.evaluate_every or self.per_epoch,
@@ -163,7 +163,7 @@ class EmbeddingFit:
         )
         objective = Joint([Term("masked_language", 1.0, CrossEntropy(), "masked_tokens")])
         task = Task("adapt", masking, per_epoch, objective, nn.ModuleDict({"masked_tokens": head}))
-        training = train(encoder, [task], settings, world=self.world, tell=self.tell)
+        training = train(encoder, [task], settings, world=self.world, log=self.tell)
         return Loop(
             training,
             every=per_epoch,

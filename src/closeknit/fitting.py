@@ -121,7 +121,7 @@ class Fit:
 
     def _new_training(self, batch: DeviceBatches) -> Training:
         task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
-        return train(self.model.encoder, [task], self.config.train, world=self.world, tell=self.tell)
+        return train(self.model.encoder, [task], self.config.train, world=self.world, log=self.tell)
 
     def _training_in(self, lane: Lane) -> Training:
         """A training in the memory of the run before, if that was of the same kind; the model is then that memory."""

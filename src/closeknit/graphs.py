@@ -123,7 +123,7 @@ class CudaGraphs:
         self.pool = (
             torch.cuda.graph_pool_handle()
         )  # what the failed capture leaves cannot be used again
-        torch.cuda.empty_cache()  # a capture has memory of its own, and memory may be what was short
+        torch.cuda.empty_cache()  # a capture has its own memory, which may have been short
         # a shape that was never launched may only need something that is loaded at first use
         self.failed = shape in self.launched or isinstance(error, TrainingError)
         if self.failed:
@@ -182,7 +182,8 @@ class PaddedBatches:
         return all(width in self.widths.get(name, ()) for name, _, width in shape)
 
     def work(self, turn: Sequence[Task], taken: Mapping[str, int]) -> UpdateWork:
-        """The update with the next batch of these tasks; `taken` counts the batches taken before."""
+        """The update with the next batch of these tasks; `taken` counts the batches taken before.
+        """
         sources = [task.batch for task in turn if isinstance(task.batch, DeviceBatches)]
         drawn = [source.draw(taken[task.name]) for task, source in zip(turn, sources, strict=True)]
         shape: Shape = tuple(

@@ -14,7 +14,9 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
     """The sum (P,) of task gradients (T, P), after each is projected off the gradients it
     contradicts (Yu et al., NeurIPS 2020).
 
-        g_i' = g_i;  for the other tasks j in random order:  if <g_i', g_j> < 0:  g_i' -= <g_i', g_j> / <g_j, g_j> g_j
+        g_i' = g_i
+        for the other tasks j in random order:  if <g_i', g_j> < 0:
+            g_i' -= <g_i', g_j> / <g_j, g_j> g_j
         result = sum_i g_i'
 
     The g_j are the original gradients. Every g_i' is a combination of them, so that their products
@@ -45,7 +47,8 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
 
 
 def products_of(gradients: Tensor) -> Tensor:
-    """The products <g_i, g_j> (T, T), in the gradients' precision; for half precision in float32."""
+    """The products <g_i, g_j> (T, T), in the gradients' precision; for half precision in float32.
+    """
     if gradients.element_size() > 2:
         return gradients @ gradients.T
     products = gradients.new_zeros(len(gradients), len(gradients), dtype=torch.float32)

@@ -38,7 +38,7 @@ Combine = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class Training:
-    """A run of the loop: iterate to train; `state` and `load_state` hold everything that changes."""
+    """A run of the loop: iterate to train; `state` and `load_state` hold all that changes."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Training:
         world: World | None = None,
         schedule: Schedule | None = None,
         combine: Combine | None = None,
-        tell: Callable[[str], None] = lambda line: None,
+        log: Callable[[str], None] = lambda line: None,
     ) -> None:
         _check_settled(config)
         self.encoder = encoder
@@ -84,7 +84,7 @@ class Training:
         )
         self.engine = self._choose_engine()
         self.gradients = self._batch_gradients()
-        self.padded = self._capture_updates(tell)
+        self.padded = self._capture_updates(log)
 
     # -- what a run is made of
 
@@ -113,16 +113,16 @@ class Training:
             keep_unchosen_tokens=one_gpu and all(task.objective.takes_gaps for task in self.tasks),
         )
 
-    def _capture_updates(self, tell: Callable[[str], None]) -> PaddedBatches | None:
+    def _capture_updates(self, log: Callable[[str], None]) -> PaddedBatches | None:
         """Let the engine capture updates in CUDA graphs; None where they are launched directly."""
         if self.world.device.type != "cuda" or not self.config.graphs:
             return None
         reason = why_not_captured(self)
         if reason is not None:
             if self.world.main:
-                tell(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
+                log(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
             return None
-        self.engine.launcher = CudaGraphs(self.engine, self.world.device, tell)
+        self.engine.launcher = CudaGraphs(self.engine, self.world.device, log)
         return PaddedBatches(self.tasks, self.config.epochs, self.apply)
 
     @property
@@ -226,7 +226,7 @@ class Training:
         return tuple(losses), tuple(terms), torch.stack(values)
 
     def _exchange_gradients(self, separate: SeparateGradients | None) -> None:
-        """Average gradients over the processes, and combine those of tasks that are kept separate."""
+        """Average gradients over processes, and combine those of tasks that are kept separate."""
         if separate is not None and self.combine is not None:
             average(separate.rows, self.world)
             generator = torch.Generator().manual_seed(mix(self.config.seed, SURGERY, self.number))
@@ -360,7 +360,7 @@ def train(
     world: World | None = None,
     schedule: Schedule | None = None,
     combine: Combine | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Training:
     """Train by iterating over the result; every iteration is one update and gives a Step.
 
@@ -369,7 +369,7 @@ def train(
     their sum); the parameters of heads and objectives have their own gradients only.
     """
     return Training(
-        encoder, tasks, config, world=world, schedule=schedule, combine=combine, tell=tell
+        encoder, tasks, config, world=world, schedule=schedule, combine=combine, log=log
     )
 
 

@@ -43,7 +43,14 @@ def _write(place, values, inside, WHOLE: tl.constexpr):  # type: ignore[no-untyp
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _gradient(address, offset, inside, whole, half, WHOLE: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gradient(  # type: ignore[no-untyped-def]
+    address,
+    offset,
+    inside,
+    whole,
+    half,
+    WHOLE: tl.constexpr,
+):
     """Numbers of a gradient in float32, whatever their precision in memory."""
     if address % 2 == 1:
         g = _read(_at(address - 1, half) + offset, inside, WHOLE).to(tl.float32)
@@ -53,7 +60,14 @@ def _gradient(address, offset, inside, whole, half, WHOLE: tl.constexpr):  # typ
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _square_kernel(blocks, sizes, gradients, squares, half, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _square_kernel(  # type: ignore[no-untyped-def]
+    blocks,
+    sizes,
+    gradients,
+    squares,
+    half,
+    BLOCK: tl.constexpr,
+):
     """The sum of a block's squares."""
     block = tl.load(blocks + tl.program_id(0))
     tensor = block >> SHIFT

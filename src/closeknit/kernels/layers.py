@@ -138,7 +138,17 @@ def _gelu_kernel(x, bias, out, total, C, BLOCK: tl.constexpr):  # type: ignore[n
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _gelu_back_kernel(grad, x, bias, out, sums, N, C, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _gelu_back_kernel(  # type: ignore[no-untyped-def]
+    grad,
+    x,
+    bias,
+    out,
+    sums,
+    N,
+    C,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """ROWS rows and BLOCK columns: the gradient of x, and its sums over these rows for the bias."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -154,7 +164,14 @@ def _gelu_back_kernel(grad, x, bias, out, sums, N, C, ROWS: tl.constexpr, BLOCK:
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _column_kernel(x, out, N, C, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _column_kernel(  # type: ignore[no-untyped-def]
+    x,
+    out,
+    N,
+    C,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """The sums of BLOCK columns over all rows."""
     row = tl.arange(0, ROWS)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -167,11 +184,18 @@ def _column_kernel(x, out, N, C, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # ty
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _scatter_kernel(
-    ids, order, grad, out, N, H, skipped, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):  # type: ignore[no-untyped-def]
-    """Tokens are sorted by their ids: the first one with an id adds up the gradients of all tokens
-    with that id.
+def _scatter_kernel(  # type: ignore[no-untyped-def]
+    ids,
+    order,
+    grad,
+    out,
+    N,
+    H,
+    skipped,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Tokens are sorted by id: the first one with an id adds up the gradients of all that have it.
     """
     token = tl.program_id(0)
     own = tl.load(ids + token)

@@ -82,7 +82,7 @@ class MultiTaskFit:
         )
         combine = pcgrad if config.schedule.surgery == "pcgrad" else None
         self.training = train(
-            encoder, tasks, options, world=self.world, schedule=schedule, combine=combine, tell=tell
+            encoder, tasks, options, world=self.world, schedule=schedule, combine=combine, log=tell
         )
         self.validation: dict[str, tuple[Examples, Tokens]] = {}
         for name, own in data.items():
