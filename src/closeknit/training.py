@@ -377,8 +377,8 @@ def _check_settled(config: TrainConfig) -> None:
     for name in ("epochs", "lr_scale"):
         if not getattr(config, name):
             raise ConfigError(
-                f"train.{name} is 0, which leaves it to the number of rows and classes, but the loop "
-                "does not know these; give a number above 0"
+                f"train.{name} is 0, which leaves it to the number of rows and classes, but the "
+                "loop does not know these; give a number above 0"
             )
 
 
