@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from closeknit.graphs import CudaGraphs
+
 RESULTS = Path(__file__).parent / "results"
 BATCH, EPOCHS, RATE, LENGTH = 64, 10, 1e-4, 128
 
@@ -222,8 +224,8 @@ def floors(train: Any, encoder: str) -> str:
     fit = ClassifierFit(train, settings(encoder))
     for _ in fit:
         pass
-    graphs = fit.training.graphs
-    assert graphs is not None
+    graphs = fit.training.engine.launcher
+    assert isinstance(graphs, CudaGraphs)
     amount = sum(p.numel() for p in fit.training.parameters)
     inner = sum(
         p.numel() for n, p in fit.model.encoder.trunk.named_parameters() if "embeddings" not in n
@@ -285,8 +287,8 @@ def softtriple(encoder: str) -> str:
         fit = ClassifierFit(rows, RunConfig.from_dict(told))
         for _ in fit:
             pass
-        graphs = fit.training.graphs
-        assert graphs is not None
+        graphs = fit.training.engine.launcher
+        assert isinstance(graphs, CudaGraphs)
         (captured,) = graphs.captured.values()
         took = 1e3 * timed(captured.graph.replay, 100)
         base = base or took

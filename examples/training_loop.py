@@ -8,7 +8,7 @@ from closeknit.heads import build_heads
 from closeknit.objectives import CrossEntropy, Joint, SoftTriple, Term
 from closeknit.processes import this_world
 from closeknit.samplers import batches_per_epoch, length_grouped
-from closeknit.tasks import Shelved, labels_of
+from closeknit.tasks import DeviceBatches, labels_of
 
 data = load("messages")
 rows, test = data.parts["train"], data.parts["test"]
@@ -27,7 +27,7 @@ tokens = tokenise(rows)
 per_epoch = batches_per_epoch(len(rows), 32)
 plan = length_grouped(tokens.lengths, 32, seed=2)
 world = this_world()
-batches = Shelved(tokens, labels_of(y, world.device), plan, per_epoch, world)
+batches = DeviceBatches(tokens, labels_of(y, world.device), plan, per_epoch, world)
 task = Task("messages", batches, per_epoch, objective, heads)
 
 for step in train(encoder, [task], TrainConfig(epochs=20, batch_size=32)):

@@ -16,7 +16,8 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from closeknit.bare import PREFIXES, BareTrunk, load_bare
+from closeknit.architecture import PREFIXES
+from closeknit.bare import BareTrunk, load_bare
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig

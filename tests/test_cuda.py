@@ -11,10 +11,13 @@ import torch
 
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
-from closeknit.data import from_python, sentences_from
+from closeknit.data import from_python
+from closeknit.data.sentences import sentences_from
 from closeknit.embedding_config import with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.errors import TrainingError
+from closeknit.graphs import CudaGraphs
+from closeknit.precision import Precision
 from closeknit.protocol import Job
 from closeknit.runners import Here
 from conftest import losses_of as run
@@ -44,16 +47,16 @@ def same(a, b) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
-def gradients(fit, *, lean: bool) -> dict[str, torch.Tensor]:
+def gradients(fit, *, fused: bool) -> dict[str, torch.Tensor]:
     training, task = fit.training, fit.training.tasks[0]
-    training.optimizer.zero_grad(set_to_none=True)
-    if lean:
-        training.lean.clear()
-        training.lean.halves.refresh()
-    with training.lean.used(training.cues.seed) if lean else contextlib.nullcontext():
-        training._gradients(task, task.batch(0, 0, 1), 1.0)
-        if lean:
-            training.lean.collect()
+    engine = training.engine
+    engine.clear_gradients()
+    if fused:
+        engine.half_weights.refresh()
+    with engine.forward_context(training.step_values.seed) if fused else contextlib.nullcontext():
+        training.gradients.of_batch(task, task.batch(0, 0, 1), 1.0, training.dropout_seeds)
+        if fused:
+            engine.collect_gradients(only_batch=False)
     named = training.learners.named_parameters()
     return {name: p.grad.clone() for name, p in named if p.grad is not None}
 
@@ -63,19 +66,40 @@ def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
     fit = ClassifierFit(
         from_python(*small), config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16")
     )
-    assert fit.training.lean.encoders[0][1] is not None
-    lean, plain = gradients(fit, lean=True), gradients(fit, lean=False)
-    fit.training.precision = "fp32"
-    exact = gradients(fit, lean=False)
-    assert lean.keys() == plain.keys() == exact.keys()
+    assert fit.training.engine.trunks[0] is not None
+    fused, plain = gradients(fit, fused=True), gradients(fit, fused=False)
+    fit.training.gradients.precision = Precision("fp32", fit.training.world.device)
+    exact = gradients(fit, fused=False)
+    assert fused.keys() == plain.keys() == exact.keys()
     errors = []
     for name, true in exact.items():
         if float(true.norm()) > 1e-4:  # of a key's bias only rounding is left
             errors.append(
-                [float((found[name] - true).norm() / true.norm()) for found in (lean, plain)]
+                [float((found[name] - true).norm() / true.norm()) for found in (fused, plain)]
             )
     ours, theirs = np.mean(errors, axis=0)
     assert ours < 1.2 * theirs + 1e-3 and ours < 0.05
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
+def test_a_text_may_contain_the_padding_token(tiny, kind):
+    """Positions are those that the encoder is served with: RoBERTa does not count padding tokens within a text."""
+    texts = ["my card [PAD] was stolen", "where is my [PAD] [PAD] refund", "parcel late"] * 4
+    examples = from_python(texts, ["lost", "refund", "late"] * 4)
+    fit = ClassifierFit(
+        examples, config(tiny, kind=kind, encoder={"dropout": 0.0}, precision="bf16", batch_size=12)
+    )
+    training, task = fit.training, fit.training.tasks[0]
+    inputs = task.batch(0, 0, 1).to(training.world.device).inputs
+    mask = inputs["attention_mask"].bool()
+    assert bool((inputs["input_ids"] == fit.tokens.pad_id)[mask].any())
+    with torch.no_grad():
+        expected = training.encoder(inputs).hidden[mask]
+        training.engine.prepare_update()
+        with training.engine.forward_context(training.step_values.seed):
+            assert training.encoder.trunk_pass.fits(inputs)
+            found = training.encoder(inputs).hidden[mask]
+    assert torch.allclose(found, expected, atol=0.1)  # another position would differ by about 1
 
 
 @pytest.mark.parametrize(
@@ -100,7 +124,8 @@ def test_captured_updates_give_the_numbers_of_launched_ones(tiny, small, objecti
         examples, config(tiny, objective, encoder={"dropout": 0.0}), tell=told.append
     )
     losses = run(first)
-    assert first.training.graphs.captured and not first.training.graphs.broken, told
+    graphs = first.training.engine.launcher
+    assert isinstance(graphs, CudaGraphs) and graphs.captured and not graphs.failed, told
     again = ClassifierFit(examples, config(tiny, objective, encoder={"dropout": 0.0}))
     assert run(again) == losses and same(state(again), state(first))
     launched = ClassifierFit(
@@ -149,11 +174,11 @@ def test_what_cannot_be_captured_is_said_and_done(tiny, small, options):
 
 
 def test_texts_too_long_for_the_fused_layers_are_captured_too(tiny, small, monkeypatch):
-    from closeknit.kernels import layers
+    from closeknit.kernels import attention
 
-    monkeypatch.setattr(layers, "LONGEST", 4)
+    monkeypatch.setattr(attention, "LONGEST", 4)
     fit = ClassifierFit(from_python(*small), config(tiny))
-    assert np.isfinite(run(fit)).all() and fit.training.graphs.captured
+    assert np.isfinite(run(fit)).all() and fit.training.engine.launcher.captured
 
 
 def test_a_run_that_diverges_is_stopped_at_its_first_bad_update(tiny, small):
@@ -202,7 +227,7 @@ def test_a_run_pads_as_if_it_were_alone_after_one_with_longer_texts(tiny, small,
     """A lane keeps what the first run has captured, but not its widths: dropout draws by places in the padded batch."""
     from closeknit import graphs
 
-    monkeypatch.setattr(graphs, "CAPTURE", 0)  # as many widths as there are
+    monkeypatch.setattr(graphs, "CAPTURE_COST", 0)  # as many widths as there are
     texts, labels = small
     long = [" ".join([text] * (1 + i % 4)) for i, text in enumerate(texts)]
     examples = from_python([*texts, *long], [*labels, *labels])
@@ -252,4 +277,5 @@ def test_sentence_encoders_learn_by_captured_updates(tiny, method):
     fits = [EmbeddingFit(sentences_from(rows if pairs else texts), settings) for _ in range(2)]
     losses = [run(fit) for fit in fits]
     assert losses[0] == losses[1] and np.isfinite(losses[0]).all()
-    assert fits[0].training.graphs is not None and fits[0].training.graphs.captured
+    graphs = fits[0].training.engine.launcher
+    assert isinstance(graphs, CudaGraphs) and graphs.captured

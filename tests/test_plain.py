@@ -10,18 +10,22 @@ from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.encoder_loading import load_encoder
-from closeknit.graphs import BASE, CAPTURE, GRAIN, choose_widths, task_widths
-from closeknit.lean import Lean
+from closeknit.engine import CpuEngine, UpdateParts
+from closeknit.graphs import CAPTURE_COST, UPDATE_COST, WIDTH_STEP, choose_widths, task_widths
 from closeknit.models.memory import Lane, Stock
-from closeknit.plain import PlainTrunk, kept, thinned
+from closeknit.plain import CpuTrunk, cpu_dropout, keep_mask
+from closeknit.precision import Precision
 
 KIN = ("bert", "roberta", "electra", "distilbert")
 CPU = torch.device("cpu")
 
 
-def lean_of(tiny, kind, **options):
+def engine_of(tiny, kind, **options):
     encoder, tokenise = load_encoder(tiny(kind), max_length=16, **options)
-    return encoder, tokenise, Lean([encoder], encoder, torch.float32, CPU)
+    optimizer = torch.optim.AdamW(encoder.parameters())
+    flag = torch.zeros(())
+    parts = UpdateParts(optimizer, Precision("fp32", CPU), torch.zeros(1), 1.0, flag, True)
+    return encoder, tokenise, CpuEngine(parts, encoder)
 
 
 def gradients(encoder, loss):
@@ -35,10 +39,10 @@ def gradients(encoder, loss):
 @pytest.mark.parametrize(
     "views", [("logits",), ("tokens",), ("all_tokens",), ("logits", "content_tokens")], ids="+".join
 )
-def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(
+def test_the_fast_pass_gives_the_numbers_and_gradients_of_the_trunk(
     tiny, small, kind, pairs, views
 ):
-    encoder, tokenise, lean = lean_of(tiny, kind, dropout=0.0)
+    encoder, tokenise, engine = engine_of(tiny, kind, dropout=0.0)
     encoder.train()
     texts = small[0]
     batch = tokenise(Examples(texts, texts[::-1] if pairs else None)).pad(range(0, 36, 3))
@@ -56,12 +60,12 @@ def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(
 
     own = encoder(batch)
     expected = gradients(encoder, loss(own))
-    with lean.used(torch.tensor(0)):
-        lean.read(encoder, views)
-        assert encoder.fused is not None and encoder.fused.fits(batch)
+    with engine.forward_context(torch.tensor(0)):
+        engine.reads(encoder, views)
+        assert encoder.trunk_pass is not None and encoder.trunk_pass.fits(batch)
         found = encoder(batch)
         measured = gradients(encoder, loss(found))
-    assert encoder.fused is None
+    assert encoder.trunk_pass is None
     assert torch.allclose(found.pooled, own.pooled, atol=1e-5)
     assert found.hidden.shape[1] == (batch["input_ids"].shape[1] if tokens else 1)
     if tokens:
@@ -78,20 +82,20 @@ def test_the_lean_pass_gives_the_numbers_and_gradients_of_the_trunk(
 
 @pytest.mark.parametrize("kind", KIN)
 def test_a_text_may_name_the_padding_token(tiny, kind):
-    encoder, tokenise, lean = lean_of(tiny, kind, dropout=0.0)
+    encoder, tokenise, engine = engine_of(tiny, kind, dropout=0.0)
     encoder.train()
     batch = tokenise(from_python(["my card [PAD] was stolen", "card"])).pad(range(2))
     own = encoder(batch).pooled
-    with lean.used(torch.tensor(0)):
-        lean.read(encoder, ["logits"])
+    with engine.forward_context(torch.tensor(0)):
+        engine.reads(encoder, ["logits"])
         assert torch.allclose(encoder(batch).pooled, own, atol=1e-5)
 
 
 def test_a_hook_another_precision_or_padding_first_go_the_trunks_own_way(tiny, small):
-    encoder, tokenise, lean = lean_of(tiny, "bert")
+    encoder, tokenise, engine = engine_of(tiny, "bert")
     batch = tokenise(from_python(small[0])).pad(range(4))
-    (_, trunk), layer = lean.encoders[0], encoder.trunk.encoder.layer[0].attention.output.dense
-    assert isinstance(trunk, PlainTrunk) and trunk.fits(batch)
+    (trunk,), layer = engine.trunks, encoder.trunk.encoder.layer[0].attention.output.dense
+    assert isinstance(trunk, CpuTrunk) and trunk.fits(batch)
     hook = layer.register_forward_pre_hook(lambda *_: None)
     assert not trunk.fits(batch)
     hook.remove()
@@ -100,22 +104,22 @@ def test_a_hook_another_precision_or_padding_first_go_the_trunks_own_way(tiny, s
     first = {**batch, "attention_mask": batch["attention_mask"].flip(1)}
     assert not trunk.fits(first)
     for other in ("albert", "xlnet", "modernbert"):
-        assert lean_of(tiny, other)[2].encoders[0][1] is None
+        assert engine_of(tiny, other)[2].trunks == [None]
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_dropout_keeps_its_share_and_its_mean_and_is_the_same_backwards(p):
     torch.manual_seed(3)
     x = torch.ones(400, 501, requires_grad=True)
-    y = thinned(x, p)
+    y = cpu_dropout(x, p)
     assert float((y == 0).float().mean()) == pytest.approx(p, abs=0.005)
     assert float(y.detach().mean()) == pytest.approx(1.0, abs=0.01)
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())
-    again = thinned(x, p)
+    again = cpu_dropout(x, p)
     assert not torch.equal(again, y)
     torch.manual_seed(3)
-    assert torch.equal(thinned(x, p), y)
+    assert torch.equal(cpu_dropout(x, p), y)
     rows, columns = (y == 0).float().mean(1), (y == 0).float().mean(0)
     for means, amount in (
         (rows, 501),
@@ -126,19 +130,19 @@ def test_dropout_keeps_its_share_and_its_mean_and_is_the_same_backwards(p):
 
 def test_every_length_has_its_mask():
     for amount in (1, 2, 3, 4, 5, 63):
-        keep, scale = kept(torch.Size([amount]), 0.25)
+        keep, scale = keep_mask(torch.Size([amount]), 0.25)
         assert keep.shape == (amount,) and scale == pytest.approx(4 / 3)
 
 
 def test_attention_drops_shares(tiny, small):
-    encoder, tokenise, lean = lean_of(tiny, "bert", dropout=0.3)
+    encoder, tokenise, engine = engine_of(tiny, "bert", dropout=0.3)
     encoder.train()
     batch = tokenise(from_python(small[0])).pad(range(6))
     runs = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
-        with lean.used(torch.tensor(0)):
-            lean.read(encoder, ["tokens"])
+        with engine.forward_context(torch.tensor(0)):
+            engine.reads(encoder, ["tokens"])
             runs.append(encoder(batch).hidden.detach())
     assert torch.equal(runs[0], runs[1]) and not torch.allclose(runs[0], runs[2])
 
@@ -152,10 +156,10 @@ def test_a_second_encoder_passes_that_way_too(tiny, small):
         }
     )
     fit = ClassifierFit(from_python(*small), settings)
-    assert len(fit.training.lean.encoders) == 2
-    assert all(isinstance(trunk, PlainTrunk) for _, trunk in fit.training.lean.encoders)
+    assert len(fit.training.engine.trunks) == 2
+    assert all(isinstance(trunk, CpuTrunk) for trunk in fit.training.engine.trunks)
     for _ in fit:
-        assert all(encoder.fused is None for encoder, _ in fit.training.lean.encoders)
+        assert all(encoder.trunk_pass is None for encoder in fit.training.engine.encoders)
 
 
 @given(
@@ -167,13 +171,13 @@ def test_widths_have_room_for_every_batch_and_cost_no_more_than_one_or_all(found
     widest = max(found) + more
     widths = choose_widths(np.array(found), widest, times)
     assert widths == sorted(set(widths)) and widths[-1] >= widest
-    assert all(width % GRAIN == 0 for width in widths)
+    assert all(width % WIDTH_STEP == 0 for width in widths)
 
     def cost(chosen):
-        padded = sum(BASE + next(width for width in chosen if width >= one) for one in found)
-        return times * padded + sum(CAPTURE * (BASE + width) for width in chosen)
+        padded = sum(UPDATE_COST + next(width for width in chosen if width >= one) for one in found)
+        return times * padded + sum(CAPTURE_COST * (UPDATE_COST + width) for width in chosen)
 
-    every = sorted({-(-one // GRAIN) * GRAIN for one in (*found, widest)})
+    every = sorted({-(-one // WIDTH_STEP) * WIDTH_STEP for one in (*found, widest)})
     assert cost(widths) <= min(cost(every), cost(every[-1:])) * (1 + 1e-9)
 
 

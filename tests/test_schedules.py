@@ -272,7 +272,7 @@ def test_shares_worked_by_hand():
     ]  # 4.7, 1.6, 1.58, 1.2, 0.61, 0.31
     assert dealt([1000, 1, 1], 4) == [2, 1, 1]
     assert dealt([7], 5) == [5]
-    with pytest.raises(ValueError, match="2 places for 3"):
+    with pytest.raises(ValueError, match="2 cannot be divided into 3 shares"):
         dealt([1, 1, 1], 2)
 
 

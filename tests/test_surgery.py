@@ -23,8 +23,8 @@ from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Term
 from closeknit.processes import World
 from closeknit.samplers import batches_per_epoch, length_grouped
-from closeknit.surgery import Apart, cosines, pcgrad
-from closeknit.tasks import Shelved, Task, labels_of
+from closeknit.surgery import SeparateGradients, cosines, pcgrad
+from closeknit.tasks import DeviceBatches, Task, labels_of
 from closeknit.train_config import TrainConfig
 from closeknit.training import NotFinite, Training
 
@@ -287,22 +287,22 @@ def test_cosines_never_leave_their_range():
 
 def test_gradients_are_taken_apart_and_given_back():
     parameters = [nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (4,), (), (1, 2, 2))]
-    apart = Apart(parameters, 2)
+    separate = SeparateGradients(parameters, 2)
     given = {}
     for task, without in ((0, 1), (1, 3)):
         for number, parameter in enumerate(parameters):
             filled = torch.randn(parameter.shape, generator=seeded(10 * task + number))
             parameter.grad = None if number == without else filled
             given[task, number] = torch.zeros(parameter.shape) if number == without else filled
-        apart.take(task)
+        separate.take(task)
         assert all(parameter.grad is None for parameter in parameters)
     for task in (0, 1):
-        apart.give(apart.rows[task])
+        separate.give_back(separate.rows[task])
         for number, parameter in enumerate(parameters):
             assert parameter.grad is not None and torch.equal(parameter.grad, given[task, number])
-    apart.take(0)  # a row is written anew, with zeros where there is no gradient now
-    apart.take(0)
-    assert not apart.rows[0].any() and apart.rows[1].any()
+    separate.take(0)  # a row is written anew, with zeros where there is no gradient now
+    separate.take(0)
+    assert not separate.rows[0].any() and separate.rows[1].any()
 
 
 # ---------------------------------------------------------------- in the loop
@@ -333,7 +333,7 @@ def make_training(
     tasks = []
     for number, name in enumerate(("one", "two")):
         plan = length_grouped(tokens.lengths, config.batch_size, 0 if copies else number)
-        batch = Shelved(tokens, labels_of(y, CPU.device), plan, per_epoch, CPU)
+        batch = DeviceBatches(tokens, labels_of(y, CPU.device), plan, per_epoch, CPU)
         with torch.random.fork_rng():
             torch.manual_seed(8)
             head = SingleHead(encoder.dim, 3)

@@ -227,16 +227,16 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_state(
     assert again.training.number == 5
 
 
-@pytest.mark.parametrize("look_every", [3, 100])
-def test_a_late_look_finds_the_first_bad_update_and_none_after_it_applied(
-    tiny, small, tmp_path, look_every
+@pytest.mark.parametrize("check_every", [3, 100])
+def test_a_late_check_finds_the_first_bad_update_and_none_after_it_applied(
+    tiny, small, tmp_path, check_every
 ):
     whole = ClassifierFit(from_python(*small), config(tiny))
     run(whole)
     fit = ClassifierFit(
         from_python(*small), config(tiny, checkpoint_seconds=900.0), folder=tmp_path
     )
-    fit.training.look_every = look_every  # as on a GPU, where looking waits
+    fit.training.finite.check_every = check_every  # as on a GPU, where a check waits
     objective = fit.training.tasks[0].objective.terms[0].objective
     forward, kept, seen = objective.forward, None, 0
     with pytest.raises(NotFinite, match="step 5: the loss became nan"):
@@ -282,7 +282,7 @@ def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
     def full(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(fit.training, "_views", full)
+    monkeypatch.setattr(fit.training.gradients, "views", full)
     with pytest.raises(
         TrainingError, match=r"memory is full.*train\.batch_size.*train\.accumulate=2"
     ):
@@ -295,7 +295,7 @@ def test_other_errors_are_not_taken_for_full_memory(tiny, small, monkeypatch):
     def broken(*_):
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(fit.training, "_views", broken)
+    monkeypatch.setattr(fit.training.gradients, "views", broken)
     with pytest.raises(RuntimeError, match="shapes do not match"):
         run(fit)
 

@@ -1,7 +1,9 @@
-"""Saved encoders of BERT's kin without transformers, whose import takes longer than all else that one answer needs.
+"""Saved BERT-like encoders without transformers, whose import takes longer than everything else
+that one answer needs.
 
-The modules have the names of those in transformers, so that its files load as they are, and give the same numbers, in
-training too. They cannot be saved: an encoder that is to be is loaded by transformers.
+The modules have the names of those in transformers, so that its files load as they are, and they
+give the same numbers, in training too. They cannot be saved: an encoder that will be saved is
+loaded by transformers.
 """
 
 from __future__ import annotations
@@ -15,21 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from closeknit.architecture import PREFIXES, counts_from_padding, position_numbers
 from closeknit.checkpoint import read_json, read_tensors
 from closeknit.tokenisers import FileTokeniser
 
-# The kin, and what transformers puts before the names of their tensors in a classifier.
-PREFIXES = {
-    "bert": "bert",
-    "roberta": "roberta",
-    "xlm-roberta": "roberta",
-    "camembert": "roberta",
-    "electra": "electra",
-    "distilbert": "distilbert",
-}
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}
-# Settings that make an encoder another one than is built here, unless they have this value.
-PLAIN = {
+# Settings that make an encoder different from what is built here, unless they have these values.
+REQUIRED_SETTINGS = {
     "is_decoder": False,
     "is_encoder_decoder": False,
     "add_cross_attention": False,
@@ -39,45 +33,41 @@ PLAIN = {
 
 
 class Config(SimpleNamespace):
-    """What config.json says, as attributes."""
+    """The settings of config.json as attributes."""
 
     def to_dict(self) -> dict[str, Any]:
+        """All settings by name."""
         return dict(vars(self))
 
 
 class Output(NamedTuple):
-    """What transformers' encoders give, as far as it is read."""
+    """What the encoders of transformers give, as far as it is read here."""
 
     last_hidden_state: Tensor  # (R, T, H)
     pooler_output: Tensor | None  # (R, H)
 
 
 class Embeddings(nn.Module):
-    """The sum of word, position and, where the kind has them, type embeddings, normalised."""
+    """The sum of word, position and, where the architecture has them, type embeddings, normalised."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
         dim = getattr(config, "embedding_size", config.hidden_size)
-        # RoBERTa and its like count positions from the padding token's number on, and have them last
-        start = config.pad_token_id if PREFIXES[config.model_type] == "roberta" else None
-        self.padding_idx = start
+        counted = counts_from_padding(config.model_type)
+        self.padding_idx = config.pad_token_id if counted else None  # for `position_numbers`
         self.word_embeddings = nn.Embedding(config.vocab_size, dim, padding_idx=config.pad_token_id)
-        positions = nn.Embedding(config.max_position_embeddings, dim, padding_idx=start)
-        if start is None:
+        positions = nn.Embedding(config.max_position_embeddings, dim, padding_idx=self.padding_idx)
+        if not counted:  # the order of the tables is that of transformers
             self.position_embeddings = positions
         if config.model_type != "distilbert":
             self.token_type_embeddings = nn.Embedding(config.type_vocab_size, dim)
         self.LayerNorm = nn.LayerNorm(dim, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        if start is not None:
+        if counted:
             self.position_embeddings = positions
 
     def forward(self, ids: Tensor, types: Tensor | None) -> Tensor:
-        if self.padding_idx is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)[None]  # (1, T)
-        else:
-            real = ids != self.padding_idx
-            positions = real.cumsum(1) * real + self.padding_idx  # (R, T)
+        positions = position_numbers(ids, self.padding_idx)  # (1, T) or (R, T)
         x = self.word_embeddings(ids)  # (R, T, H)
         if hasattr(self, "token_type_embeddings"):
             x = x + self.token_type_embeddings(torch.zeros_like(ids) if types is None else types)
@@ -90,9 +80,12 @@ def attend(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, heads: int, dropout: float
 ) -> Tensor:
     """Attention of rows (R, T, H), in so many heads."""
-    q, k, v = (
-        x.unflatten(-1, (heads, -1)).transpose(1, 2) for x in (query, key, value)
-    )  # (R, heads, T, H/heads)
+
+    def split(x: Tensor) -> Tensor:
+        by_head: Tensor = x.unflatten(-1, (heads, -1))  # (R, T, heads, H/heads)
+        return by_head.transpose(1, 2)
+
+    q, k, v = split(query), split(key), split(value)
     mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return mixed.transpose(1, 2).flatten(2)  # (R, T, H)
 
@@ -103,11 +96,9 @@ class SelfAttention(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         dim = config.hidden_size
-        self.query, self.key, self.value = (
-            nn.Linear(dim, dim),
-            nn.Linear(dim, dim),
-            nn.Linear(dim, dim),
-        )
+        self.query = nn.Linear(dim, dim)
+        self.key = nn.Linear(dim, dim)
+        self.value = nn.Linear(dim, dim)
         self.dropout = nn.Dropout(config.attention_probs_dropout_prob)
         self.num_attention_heads = config.num_attention_heads
 
@@ -138,6 +129,8 @@ class Residual(nn.Module):
 
 
 class Attention(nn.Module):
+    """Attention, the linear layer that follows it, and the sum with what came before."""
+
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.self = SelfAttention(config)
@@ -149,6 +142,8 @@ class Attention(nn.Module):
 
 
 class Intermediate(nn.Module):
+    """The first half of the feed-forward block: a wider linear layer and its activation."""
+
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
@@ -175,11 +170,14 @@ class Layer(nn.Module):
 
 
 class DistilAttention(nn.Module):
+    """DistilBERT's attention, with the linear layer that follows it."""
+
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.q_lin, self.k_lin, self.v_lin, self.out_lin = (
-            nn.Linear(config.dim, config.dim) for _ in range(4)
-        )
+        self.q_lin = nn.Linear(config.dim, config.dim)
+        self.k_lin = nn.Linear(config.dim, config.dim)
+        self.v_lin = nn.Linear(config.dim, config.dim)
+        self.out_lin = nn.Linear(config.dim, config.dim)
         self.dropout = nn.Dropout(config.attention_dropout)
         self.n_heads = config.n_heads
 
@@ -193,12 +191,12 @@ class DistilAttention(nn.Module):
 
 
 class DistilFeedForward(nn.Module):
+    """DistilBERT's feed-forward block: wider, activation, narrow again."""
+
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.lin1, self.lin2 = (
-            nn.Linear(config.dim, config.hidden_dim),
-            nn.Linear(config.hidden_dim, config.dim),
-        )
+        self.lin1 = nn.Linear(config.dim, config.hidden_dim)
+        self.lin2 = nn.Linear(config.hidden_dim, config.dim)
         self.dropout = nn.Dropout(config.dropout)
         self.activation = ACTIVATIONS[config.activation]()
 
@@ -224,6 +222,8 @@ class DistilLayer(nn.Module):
 
 
 class Layers(nn.Module):
+    """All layers of an encoder, one after the other."""
+
     def __init__(self, kind: Callable[[Any], nn.Module], config: Any) -> None:
         super().__init__()
         self.layer = nn.ModuleList(kind(config) for _ in range(config.num_hidden_layers))
@@ -235,7 +235,7 @@ class Layers(nn.Module):
 
 
 class Pooler(nn.Module):
-    """BERT's own pooling: the first token through a layer with tanh."""
+    """BERT's own pooling: a linear layer with tanh on the first token."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -246,11 +246,12 @@ class Pooler(nn.Module):
 
 
 class BareTrunk(nn.Module):
-    """An encoder of BERT's kin; its parameters are named as in transformers."""
+    """A BERT-like encoder whose parameters are named as in transformers."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.config, self.base_model_prefix = config, PREFIXES[config.model_type]
+        self.config = config
+        self.base_model_prefix = PREFIXES[config.model_type]
         dim = config.hidden_size
         self.embeddings = Embeddings(config)
         if getattr(config, "embedding_size", dim) != dim:
@@ -267,9 +268,10 @@ class BareTrunk(nn.Module):
         x = self.embeddings(input_ids, token_type_ids)  # (R, T, H)
         if hasattr(self, "embeddings_project"):
             x = self.embeddings_project(x)
-        # to ask whether there is padding waits for the device; an answer is worth that, an update is not
-        needless = not self.training and bool(attention_mask.all())
-        mask = None if needless else attention_mask.bool()[:, None, None]  # (R, 1, 1, T)
+        # Looking whether there is padding waits for the device: in serving this costs less than the
+        # mask does.
+        without_padding = not self.training and bool(attention_mask.all())
+        mask = None if without_padding else attention_mask.bool()[:, None, None]  # (R, 1, 1, T)
         layers = self.transformer if self.config.model_type == "distilbert" else self.encoder
         hidden: Tensor = layers(x, mask)
         return Output(hidden, None if self.pooler is None else self.pooler(hidden))
@@ -278,7 +280,8 @@ class BareTrunk(nn.Module):
 def load_bare(
     folder: Path, max_length: int, *, dropout: float | None = None
 ) -> tuple[BareTrunk, FileTokeniser] | None:
-    """The encoder and tokeniser of a folder; None where anything in it is not known here, which transformers may.
+    """The encoder and tokeniser of a folder; None where the folder holds anything that only
+    transformers may know.
 
     `dropout` replaces every dropout rate.
     """
@@ -290,7 +293,7 @@ def load_bare(
         if config is None or tokeniser is None:
             return None
         if getattr(config, "type_vocab_size", None) == 1:
-            tokeniser.has_token_types = False  # it knows no second text
+            tokeniser.has_token_types = False  # the encoder does not tell two texts of a pair apart
         if dropout is not None:
             set_dropout(config, dropout)
         with torch.device("meta"):  # drawing weights takes longer than reading them
@@ -302,14 +305,16 @@ def load_bare(
         }
         if "pooler.dense.weight" not in found:
             trunk.pooler = None
-        # what has no place, such as a classifier's layers, is left; the caller knows what may be there
+        # tensors without a place here, such as a classifier's layers, are left to the caller
         known = {name: found[name].float() for name in trunk.state_dict()}
         if any(
             name.startswith(("encoder.", "transformer.")) and name not in known for name in found
         ):
-            return None  # layers or parts of layers that the configuration does not tell of
+            return None  # layers or parts of layers that the configuration does not mention
         trunk.load_state_dict(known, assign=True)
-    except Exception:  # safetensors and tokenizers raise their own; transformers is asked next, and what is wrong is said then
+    except (
+        Exception
+    ):  # of safetensors and tokenizers too; transformers is asked next and says what is wrong
         return None
     return trunk, tokeniser
 
@@ -322,19 +327,21 @@ def set_dropout(config: Any, rate: float) -> None:
 
 
 def read_config(folder: Path) -> Config | None:
-    """The settings of a folder's encoder, where they are of a kind that is built here."""
+    """The settings of a folder's encoder; None where this module cannot build such an encoder."""
     facts = read_json(folder / "config.json")
     if facts.get("model_type") not in PREFIXES:
         return None
-    if any(facts.get(key, value) != value for key, value in PLAIN.items()):
+    if any(facts.get(key, value) != value for key, value in REQUIRED_SETTINGS.items()):
         return None
-    if facts["model_type"] == "distilbert":  # the names that the others have for the same
+    if (
+        facts["model_type"] == "distilbert"
+    ):  # the names that the other architectures have for the same settings
         facts |= {"hidden_size": facts["dim"], "num_attention_heads": facts["n_heads"]}
         facts |= {"num_hidden_layers": facts["n_layers"], "hidden_act": facts["activation"]}
         facts |= {"hidden_dropout_prob": facts["dropout"], "layer_norm_eps": 1e-12}
         facts.setdefault("seq_classif_dropout", 0.2)
     elif facts["model_type"] != "electra":
-        facts.pop("embedding_size", None)  # only ELECTRA's means something
+        facts.pop("embedding_size", None)  # only ELECTRA's embeddings have a width of their own
     facts.setdefault("pad_token_id", 1 if PREFIXES[facts["model_type"]] == "roberta" else 0)
     if (
         facts["hidden_act"] not in ACTIVATIONS

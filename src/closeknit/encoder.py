@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor, nn
@@ -21,8 +23,8 @@ class Encoded(NamedTuple):
     pooled: Tensor  # (R, H)
 
 
-class Pass(Protocol):
-    """A faster forward pass through a trunk, for the batches that it fits.
+class TrunkPass(Protocol):
+    """Another way to compute a trunk's forward pass, for the batches that it fits.
 
     It gives the hidden states (R, T, H), or those of the first token alone, (R, 1, H).
     """
@@ -56,7 +58,26 @@ class Encoder(nn.Module):
         self.pooling = pooling
         self._check_pooling()
         self.top: nn.Module = nn.Identity()  # what several tasks share above the pooled vector
-        self.fused: Pass | None = None  # a faster pass through the trunk, while a training uses it
+        self._trunk_pass: TrunkPass | None = None
+
+    def put_on_top(self, top: nn.Module) -> None:
+        """Let this module follow the pooling: it turns pooled vectors (R, H) into what all tasks read (R, H)."""
+        self.top = top
+
+    @property
+    def trunk_pass(self) -> TrunkPass | None:
+        """What computes the trunk's forward pass at present; None: the trunk itself."""
+        return self._trunk_pass
+
+    @contextlib.contextmanager
+    def use_trunk_pass(self, trunk_pass: TrunkPass) -> Iterator[None]:
+        """Inside, the trunk's forward pass is computed by this, for the batches that it fits."""
+        before = self._trunk_pass
+        self._trunk_pass = trunk_pass
+        try:
+            yield
+        finally:
+            self._trunk_pass = before
 
     def _check_pooling(self) -> None:
         has_pooler = self.model_type == "textcnn" or getattr(self.trunk, "pooler", None) is not None
@@ -76,8 +97,8 @@ class Encoder(nn.Module):
         mask = inputs["attention_mask"].bool()  # (R, T)
         own_pooled: Tensor | None = None
         try:
-            if self.fused is not None and self.fused.fits(trunk_inputs):
-                hidden = self.fused(trunk_inputs)
+            if self._trunk_pass is not None and self._trunk_pass.fits(trunk_inputs):
+                hidden = self._trunk_pass(trunk_inputs)
             else:
                 output = self.trunk(**trunk_inputs)
                 hidden = output.last_hidden_state

@@ -1,10 +1,11 @@
-"""Loop: a training with evaluations, the best state, checkpoints and early stopping around it."""
+"""A training with evaluations, the best state, checkpoints and early stopping around it."""
 
 from __future__ import annotations
 
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,48 @@ from closeknit.tasks import Step
 from closeknit.training import NotFinite, Training
 
 Scores = dict[str, float]
+Record = dict[str, Any]
+
+
+@dataclass
+class LossSums:
+    """The losses since the last record, summed up."""
+
+    total: float = 0.0
+    tasks: dict[str, list[float]] = field(default_factory=dict)  # sum and number of updates
+
+    def add(self, step: Step) -> None:
+        """Add the losses of one update."""
+        self.total += step.loss
+        for task, loss in step.losses.items():
+            task_total, updates = self.tasks.get(task, (0.0, 0))
+            self.tasks[task] = [task_total + loss, updates + 1]
+
+    def means(self, updates: int, *, of_tasks: bool) -> Record:
+        """The mean loss of so many updates, and with `of_tasks` those of the tasks."""
+        means = {"loss": self.total / updates}
+        if of_tasks:
+            for task, (total, task_updates) in self.tasks.items():
+                means[f"loss/{task}"] = total / task_updates
+        return means
+
+
+@dataclass(frozen=True)
+class OpenRecord:
+    """A record of the history whose losses were not read yet, and the number of its update."""
+
+    number: int
+    record: Record
 
 
 class Loop:
     """Iterate over it to train to the end.
 
-    Every `every` steps the mean loss goes into `history`, with the scores of `evaluate` where there is one. The state with
-    the best `metric` is kept, and `patience` evaluations without a better one end the training. `observe` is
-    called after each evaluation with its number and the share of the training that is done. With a `folder` the state is
-    saved there from time to time, and `resume=True` goes on from the newest one, to the same weights as a run that was
+    Every `every` steps the mean loss goes into `history`, with the scores of `evaluate` if it is
+    given. The state with the best `metric` is kept, and `patience` evaluations without a better
+    one end the training. `observe` is called after each evaluation with its number and the share
+    of the training that is done. With a `folder` the state is saved there from time to time.
+    `resume=True` resumes from the newest one, and ends with the same weights as a run that was
     never interrupted.
     """
 
@@ -41,33 +75,36 @@ class Loop:
         resume: bool = False,
         world: World,
     ) -> None:
-        self.training, self.every, self.metric, self.patience = training, every, metric, patience
-        self.evaluate, self.observe, self.folder, self.resume, self.world = (
-            evaluate,
-            observe,
-            folder,
-            resume,
-            world,
-        )
+        self.training = training
+        self.every = every
+        self.metric = metric
+        self.patience = patience
+        self.evaluate = evaluate
+        self.observe = observe
+        self.folder = folder
+        self.resume = resume
+        self.world = world
         self.best: dict[str, Tensor] | None = None
-        self.best_score, self.waited = -float("inf"), 0
-        self.history: list[dict[str, Any]] = []
-        self.epoch_loss = 0.0
-        self.task_losses: dict[
-            str, list[float]
-        ] = {}  # sum and number of updates, since the last record
-        # updates whose losses are in neither yet, and records that wait for them, with the number of their update
-        self.unread: list[Step | tuple[int, dict[str, Any]]] = []
-        self.saved = time.monotonic()  # when the last checkpoint was written
+        self.best_score = -float("inf")
+        self.evaluations_without_gain = 0
+        self.history: list[Record] = []
+        self.losses = LossSums()
+        # Reading a loss waits for a GPU, so losses are read together with something else that
+        # waits.
+        self.unread_steps: list[Step] = []
+        self.open_records: list[OpenRecord] = []
+        self.last_saved = time.monotonic()
 
     @property
     def done(self) -> bool:
-        return self.training.number >= self.training.steps or 0 < self.patience <= self.waited
+        """Whether the training has come to its end, or early stopping ends it."""
+        patience_used_up = 0 < self.patience <= self.evaluations_without_gain
+        return self.training.number >= self.training.steps or patience_used_up
 
     def __iter__(self) -> Iterator[Step]:
         if self.resume:
-            self._take_up()
-        self.saved = time.monotonic()
+            self._load_checkpoint()
+        self.last_saved = time.monotonic()
         while not self.done:
             try:
                 step = self._next()
@@ -85,21 +122,19 @@ class Loop:
     def _next(self) -> Step:
         """One more update, with the evaluation and the checkpoint that are due after it."""
         step = next(iter(self.training))
-        self.unread.append(step)
+        self.unread_steps.append(step)
         if step.number % self.every == 0 or step.number == self.training.steps:
             step = self._evaluate(step)
-        waited = time.monotonic() - self.saved
-        if self.folder is not None and waited >= self.training.config.checkpoint_seconds:
+        since_saved = time.monotonic() - self.last_saved
+        if self.folder is not None and since_saved >= self.training.config.checkpoint_seconds:
             self.save_state()
-            self.saved = time.monotonic()
+            self.last_saved = time.monotonic()
         return step
 
     def _evaluate(self, step: Step) -> Step:
-        """Note the loss; score, keep the best state, and let others learn from it."""
-        record: dict[str, Any] = {"epoch": step.epoch}
-        self.unread.append(
-            (step.number, record)
-        )  # its loss is read when something else waits for the device
+        """Begin a record; score, keep the best state, and call `observe`."""
+        record: Record = {"epoch": step.epoch}
+        self.open_records.append(OpenRecord(step.number, record))
         if self.evaluate is not None:
             self._read_losses()
             scores = self.evaluate()
@@ -108,47 +143,45 @@ class Loop:
             if scores[self.metric] > self.best_score:
                 self.keep(scores[self.metric])
             else:
-                self.waited += 1
+                self.evaluations_without_gain += 1
             if self.observe is not None:
                 self.observe(len(self.history) + 1, step.number / self.training.steps)
         self.history.append(record)
         return step
 
     def _read_losses(self) -> None:
-        """Add up what the updates since the last reading have lost."""
-        self.training.look()
-        for step in self.unread:
-            if isinstance(step, tuple):
-                self._close(*step)
-            elif (
-                step.number <= self.training.number
-            ):  # one that was not finite is as if it had not been
-                self.epoch_loss += step.loss
-                for task, loss in step.losses.items():
-                    total, updates = self.task_losses.get(task, (0.0, 0))
-                    self.task_losses[task] = [total + loss, updates + 1]
-        self.unread = []
+        """Read the losses of all updates that were not read yet, and complete the records that wait
+        for them.
+        """
+        self.training.check_finite()
+        open_records = {opened.number: opened.record for opened in self.open_records}
+        for step in self.unread_steps:
+            rolled_back = step.number > self.training.number  # it was not finite, or came after one
+            if not rolled_back:
+                self.losses.add(step)
+            if step.number in open_records:
+                self._close(step.number, open_records[step.number], drop=rolled_back)
+        self.unread_steps = []
+        self.open_records = []
 
-    def _close(self, number: int, record: dict[str, Any]) -> None:
-        """The mean losses since the record before; one of an update that is as if it had not been is no record."""
-        if number > self.training.number:
+    def _close(self, number: int, record: Record, *, drop: bool) -> None:
+        """Complete a record by the mean losses since the record before; drop it if its update was
+        rolled back.
+        """
+        if drop:
             self.history = [other for other in self.history if other is not record]
             return
-        record["loss"] = self.epoch_loss / (number % self.every or self.every)
-        if len(self.training.tasks) > 1:
-            record |= {
-                f"loss/{task}": total / updates
-                for task, (total, updates) in self.task_losses.items()
-            }
-        self.epoch_loss, self.task_losses = 0.0, {}
+        updates = number % self.every or self.every
+        record |= self.losses.means(updates, of_tasks=len(self.training.tasks) > 1)
+        self.losses = LossSums()
 
     def keep(self, score: float) -> None:
-        """Take the state as it is now for the best so far."""
-        self.best_score, self.waited = score, 0
+        """Keep the present state as the best so far."""
+        self.best_score = score
+        self.evaluations_without_gain = 0
         learners = self.training.learners.state_dict()
-        self.best = {
-            key: value.detach().clone() for key, value in learners.items()
-        }  # no wait for a GPU
+        # copies on the device: nothing waits for a GPU
+        self.best = {key: value.detach().clone() for key, value in learners.items()}
 
     def save_state(self) -> None:
         """Write a checkpoint now; between two steps, never during one."""
@@ -159,18 +192,19 @@ class Loop:
         tensors |= {f"best/{key}": value for key, value in (self.best or {}).items()}
         facts |= {
             "best_score": self.best_score if self.best is not None else None,
-            "waited": self.waited,
+            "waited": self.evaluations_without_gain,
             "history": self.history,
-            "epoch_loss": self.epoch_loss,
-            "task_losses": self.task_losses,
+            "epoch_loss": self.losses.total,
+            "task_losses": self.losses.tasks,
         }
         checkpoint.save(self.folder, self.training.number, tensors, facts)
 
-    def _take_up(self) -> None:
-        found = checkpoint.load(self.folder) if self.folder is not None else None
-        if found is None:
+    def _load_checkpoint(self) -> None:
+        """Take up the newest checkpoint of the folder, if there is one."""
+        saved = checkpoint.load(self.folder) if self.folder is not None else None
+        if saved is None:
             return
-        tensors, facts = found
+        tensors, facts = saved
         self.training.load_state(tensors, facts)
         best = {
             key.removeprefix("best/"): value
@@ -180,9 +214,6 @@ class Loop:
         self.best = best or None
         if self.best is not None:
             self.best_score = facts["best_score"]
-        self.waited, self.history, self.epoch_loss = (
-            facts["waited"],
-            facts["history"],
-            facts["epoch_loss"],
-        )
-        self.task_losses = facts["task_losses"]
+        self.evaluations_without_gain = facts["waited"]
+        self.history = facts["history"]
+        self.losses = LossSums(facts["epoch_loss"], facts["task_losses"])

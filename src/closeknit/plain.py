@@ -1,11 +1,13 @@
-"""The layers of BERT and its kin on a CPU: padding is left out, and so is what nobody reads.
+"""The forward and backward passes of BERT-like trunks on a CPU, without computing what is not read.
 
-Linear layers and normalisations see the real tokens only. Where just the first token of each text is read, the last layer
-computes no other. Dropout takes 16 random bits a number: drawing its masks is a sixth of the time otherwise.
+Linear layers and normalisations compute real tokens only, and no padding. Where only the first
+token of each text is read, the last layer computes no other. Dropout takes 16 random bits per
+number: drawing its masks would otherwise be a sixth of the time.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,139 +16,142 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from closeknit.blocks import ROBERTA, Layer, heads_of, hooked
+from closeknit.architecture import TransformerLayer, attention_heads, embedding_layer, has_hooks
 
 
-class PlainTrunk:
-    """A trunk's forward pass in training. Called with the encoder's inputs it gives the hidden states (R, T, H).
+@dataclass(frozen=True)
+class TokenGrid:
+    """Which of the places of a batch, R texts of T places, are computed."""
 
-    With `first_only` they are those of the first token, (R, 1, H). Without `packed` padding is computed too, for views that
-    read it.
+    rows: int
+    width: int
+    places: (
+        Tensor | None
+    )  # (N,) the places that are computed, as numbers in the flat batch; None: all of them
+    first_tokens: Tensor  # (R,) where the first token of each text is among those that are computed
+    attention_bias: Tensor  # (R heads, 1, T) -inf where a place is padding, else 0
+
+    def chosen(self, grid: Tensor) -> Tensor:
+        """What a grid (R, T) holds at the places that are computed (N,)."""
+        return grid.flatten() if self.places is None else grid.flatten()[self.places]
+
+    def spread(self, x: Tensor) -> Tensor:
+        """Rows (N, H) at their places of the whole batch (R T, H), with zeros elsewhere."""
+        if self.places is None:
+            return x
+        return x.new_zeros(self.rows * self.width, x.shape[1]).index_copy(0, self.places, x)
+
+
+class CpuTrunk:
+    """The forward pass of a trunk in training. Called with the encoder's inputs it gives the hidden
+    states (R, T, H).
+
+    With `first_only` these are those of the first token, (R, 1, H). With `skip_padding` False
+    padding is computed too, for views that read it.
     """
 
-    def __init__(self, trunk: Any, layers: list[Layer]) -> None:
-        self.trunk, self.layers, self.heads = trunk, layers, heads_of(trunk)
-        self.first_only, self.packed = False, True
-
-    def begin(self, seed: Tensor) -> None:
-        """Dropout is seeded by torch's own generator."""
+    def __init__(self, trunk: Any, layers: list[TransformerLayer]) -> None:
+        self.trunk = trunk
+        self.layers = layers
+        self.heads = attention_heads(trunk)
+        self.first_only = False
+        self.skip_padding = True
 
     def fits(self, inputs: dict[str, Tensor]) -> bool:
-        """Whether this batch can be taken: no other precision, no padding first, no hook that would be passed by."""
-        usual = not torch.is_autocast_enabled("cpu") and bool(inputs["attention_mask"][:, 0].all())
-        return usual and not hooked(self.layers)
+        """Whether this pass can compute the batch: no autocast, no text that begins with padding,
+        no hook left out.
+        """
+        if torch.is_autocast_enabled("cpu"):
+            return False
+        return bool(inputs["attention_mask"][:, 0].all()) and not has_hooks(self.layers)
 
     def __call__(self, inputs: dict[str, Tensor]) -> Tensor:
-        ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
-        R, T = ids.shape
-        full = not self.packed or bool(mask.all())
-        places = (
-            None if full else mask.flatten().nonzero()[:, 0]
-        )  # (N,) of the tokens that are computed
-        start = (
-            torch.arange(R) * T if full else F.pad(mask.sum(1).cumsum(0), (1, 0))[:-1]
-        )  # (R,) first tokens
-        exact = self.layers[0].query.weight.dtype
-        barred = torch.zeros(R, 1, T, dtype=exact).masked_fill_(~mask[:, None, :], -torch.inf)
-        barred = barred.repeat_interleave(self.heads, 0)  # (R heads, 1, T)
-        x = self._embed(ids, inputs.get("token_type_ids"), places)  # (N, H)
+        grid = self._grid(inputs["attention_mask"].bool())
+        x = self._embed(inputs["input_ids"], inputs.get("token_type_ids"), grid)  # (N, H)
         for number, layer in enumerate(self.layers):
-            last = self.first_only and number == len(self.layers) - 1
-            asking = x[start] if last else x  # (Q, H)
-            mixed = self._attend(layer, asking, x, places, barred, R, T, last)
-            x = _norm(layer.mix_norm, asking + thinned(layer.mix(mixed), layer.mix_dropout.p))
+            first_only = self.first_only and number == len(self.layers) - 1
+            queried = x[grid.first_tokens] if first_only else x  # (Q, H)
+            attended = self._attend(layer, queried, x, grid, first_only)
+            attended = cpu_dropout(
+                layer.attention_output(attended), layer.attention_output_dropout.p
+            )
+            x = layer.attention_norm(queried + attended)
             wide = layer.activation(layer.widen(x))
-            x = _norm(layer.narrow_norm, x + thinned(layer.narrow(wide), layer.narrow_dropout.p))
+            x = layer.narrow_norm(x + cpu_dropout(layer.narrow(wide), layer.narrow_dropout.p))
         if self.first_only:
-            return x.view(R, 1, -1)
-        return _laid(x, places, R * T).view(R, T, -1)
+            return x.view(grid.rows, 1, -1)
+        return grid.spread(x).view(grid.rows, grid.width, -1)
+
+    def _grid(self, mask: Tensor) -> TokenGrid:
+        R, T = mask.shape
+        weight_type = self.layers[0].query.weight.dtype
+        bias = torch.zeros(R, 1, T, dtype=weight_type).masked_fill_(~mask[:, None, :], -torch.inf)
+        bias = bias.repeat_interleave(self.heads, 0)
+        if not self.skip_padding or bool(mask.all()):
+            return TokenGrid(R, T, None, torch.arange(R) * T, bias)
+        first_tokens = F.pad(mask.sum(1).cumsum(0), (1, 0))[:-1]
+        return TokenGrid(R, T, mask.flatten().nonzero()[:, 0], first_tokens, bias)
 
     def _attend(
-        self,
-        layer: Layer,
-        asking: Tensor,
-        x: Tensor,
-        places: Tensor | None,
-        barred: Tensor,
-        R: int,
-        T: int,
-        last: bool,
+        self, layer: TransformerLayer, queried: Tensor, x: Tensor, grid: TokenGrid, first_only: bool
     ) -> Tensor:
-        """What each token that asks (Q, H) takes from all tokens (N, H) of its text."""
-        q, k, v = layer.query(asking), layer.key(x), layer.value(x)
-        width = 1 if last else T
-        q = q if last else _laid(q, places, R * T)
+        """What each queried token (Q, H) takes from all tokens (N, H) of its text."""
+        q, k, v = layer.query(queried), layer.key(x), layer.value(x)
+        width = 1 if first_only else grid.width
 
         def split(z: Tensor, tokens: int) -> Tensor:
-            return (
-                z.view(R, tokens, self.heads, -1)
-                .transpose(1, 2)
-                .reshape(R * self.heads, tokens, -1)
-            )
+            """A matrix per head: (R heads, tokens, H / heads)."""
+            by_head = z.view(grid.rows, tokens, self.heads, -1).transpose(1, 2)
+            return by_head.reshape(grid.rows * self.heads, tokens, -1)
 
-        found: Tensor = _Attention.apply(
-            split(q, width),
-            split(_laid(k, places, R * T), T),
-            split(_laid(v, places, R * T), T),
-            barred,
+        mixed: Tensor = _Attention.apply(
+            split(q if first_only else grid.spread(q), width),
+            split(grid.spread(k), grid.width),
+            split(grid.spread(v), grid.width),
+            grid.attention_bias,
             layer.attention_dropout.p if self.trunk.training else 0.0,
         )
-        joined = found.view(R, self.heads, width, -1).transpose(1, 2).reshape(R * width, -1)
-        return joined if last or places is None else joined[places]
+        joined = (
+            mixed.view(grid.rows, self.heads, width, -1)
+            .transpose(1, 2)
+            .reshape(grid.rows * width, -1)
+        )
+        return joined if first_only or grid.places is None else joined[grid.places]
 
-    def _embed(self, ids: Tensor, types: Tensor | None, places: Tensor | None) -> Tensor:
-        own: Any = self.trunk.embeddings
-        R, T = ids.shape
-
-        def chosen(grid: Tensor) -> Tensor:
-            return grid.flatten() if places is None else grid.flatten()[places]
-
-        position = torch.arange(T).expand(R, T)
-        if self.trunk.config.model_type in ROBERTA:
-            real = ids != own.padding_idx  # a text may name the padding token too
-            position = real.cumsum(1) * real + own.padding_idx
-        z = own.word_embeddings(chosen(ids)) + own.position_embeddings(chosen(position))  # (N, H)
-        if hasattr(own, "token_type_embeddings"):
-            kinds = torch.zeros_like(ids) if types is None else types
-            z = z + own.token_type_embeddings(chosen(kinds))
-        x = thinned(_norm(own.LayerNorm, z), own.dropout.p if own.training else 0.0)
-        project = getattr(self.trunk, "embeddings_project", None)
-        return x if project is None else project(x)
+    def _embed(self, ids: Tensor, token_types: Tensor | None, grid: TokenGrid) -> Tensor:
+        """The embeddings (N, H) of the tokens that are computed."""
+        parts = embedding_layer(self.trunk)
+        positions = parts.position_numbers(ids).expand(grid.rows, grid.width)
+        z = parts.words(grid.chosen(ids)) + parts.positions(grid.chosen(positions))
+        if parts.types is not None:
+            z = z + parts.types(
+                grid.chosen(torch.zeros_like(ids) if token_types is None else token_types)
+            )
+        x = cpu_dropout(parts.norm(z), parts.dropout.p if parts.dropout.training else 0.0)
+        return x if parts.projection is None else parts.projection(x)
 
 
-def _norm(norm: Any, x: Tensor) -> Tensor:
-    found: Tensor = norm(x)
-    return found
-
-
-def _laid(x: Tensor, places: Tensor | None, tokens: int) -> Tensor:
-    """Rows (N, H) at their places among so many; zeros elsewhere."""
-    return x if places is None else x.new_zeros(tokens, x.shape[1]).index_copy(0, places, x)
-
-
-# ---------------------------------------------------------------- dropout
-
-
-def thinned(x: Tensor, p: float) -> Tensor:
-    """Dropout, seeded by torch's generator."""
+def cpu_dropout(x: Tensor, p: float) -> Tensor:
+    """Dropout of rate p, seeded by torch's generator."""
     if p == 0.0:
         return x
-    found: Tensor = _Thinned.apply(x, p)
-    return found
+    dropped: Tensor = _Dropout.apply(x, p)
+    return dropped
 
 
-def kept(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """Where dropout lets numbers through, and what it multiplies those by: p is taken to 16 bits."""
-    amount, limit = shape.numel(), round(p * 65536)
+def keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
+    """Which numbers dropout keeps, and what it multiplies them by; p is rounded to 16 bits."""
+    amount = shape.numel()
+    limit = round(p * 65536)
     seed = int(torch.randint(2**62, ()))
     bits = np.random.SFC64(seed).random_raw(-(-amount // 4)).view(np.int16)[:amount]
     return (torch.from_numpy(bits) >= limit - 32768).view(shape), 65536 / (65536 - limit)
 
 
-class _Thinned(torch.autograd.Function):
+class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        keep, ctx.scale = kept(x.shape, p)
+        keep, ctx.scale = keep_mask(x.shape, p)
         ctx.save_for_backward(keep)
         return (x * keep).mul_(ctx.scale)
 
@@ -158,13 +163,13 @@ class _Thinned(torch.autograd.Function):
 
 
 class _Attention(torch.autograd.Function):
-    """softmax(q k' / sqrt(d) + barred), dropout, times v: B heads of Q rows that ask and T that answer."""
+    """softmax(q k' / sqrt(d) + bias), dropout, times v: B heads of Q queries and T keys."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, barred: Tensor, p: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, p: float) -> Tensor:
         ctx.size = q.shape[-1] ** -0.5
-        share = torch.baddbmm(barred, q, k.mT, alpha=ctx.size).softmax(-1)  # (B, Q, T)
-        keep, ctx.scale = kept(share.shape, p) if p > 0 else (None, 1.0)
+        share = torch.baddbmm(bias, q, k.mT, alpha=ctx.size).softmax(-1)  # (B, Q, T)
+        keep, ctx.scale = keep_mask(share.shape, p) if p > 0 else (None, 1.0)
         ctx.save_for_backward(q, k, v, share, keep)
         return torch.bmm(share if keep is None else share * keep, v).mul_(ctx.scale)
 

@@ -1,6 +1,6 @@
-"""The processes of a run, as `accelerate launch` started them, and the few things they exchange.
+"""The processes of a run, as `accelerate launch` starts them, and the values that they exchange.
 
-Every process encodes its share of a batch; the views are then gathered, so that each objective sees
+Every process encodes its share of a batch. The views are then gathered, so that each objective sees
 the whole batch and gives the same number as in one process. There is no wrapper around the model.
 """
 
@@ -24,7 +24,7 @@ from closeknit.objectives.view import View
 
 @dataclass(frozen=True)
 class World:
-    """Where this process stands: its device, its number and how many there are."""
+    """The device and the number of this process, and how many processes there are."""
 
     device: torch.device
     rank: int = 0
@@ -32,6 +32,7 @@ class World:
 
     @property
     def main(self) -> bool:
+        """Whether this process is the one that writes files and messages."""
         return self.rank == 0
 
 
@@ -49,7 +50,7 @@ def this_world(device: str | None = None) -> World:
 
 
 def _launched() -> bool:
-    """Whether a launcher left signs in the environment, or this program set up processes itself."""
+    """Whether a launcher set variables of the environment, or this program set up processes itself."""
     signs = (
         "ACCELERATE_",
         "FORK_LAUNCHED",
@@ -64,19 +65,21 @@ def _launched() -> bool:
 
 
 def return_memory() -> None:
-    """Give the system back what was freed but is kept for later, where the C library can.
+    """Return freed memory to the system, where the C library can.
 
-    Batches of ever other shapes leave gaps between what lives longer: without this a process that trains again and again, as
-    a study's do, grows to several times what a single training needs.
+    The C library keeps freed memory for later. Batches of many shapes leave gaps in it, so that
+    without this a process that trains again and again, as in a study, grows to several times the
+    memory of a single training.
     """
     if sys.platform == "linux" and platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def gather(view: View, world: World, filler: bool = False, copies: int = 1) -> View:
-    """The rows of a view from all processes, in order; gradients flow back into one's own rows.
+    """The rows of a view from all processes, in order; gradients flow back into the rows of this
+    process.
 
-    Where each process has its texts in several copies, one after another, so has the whole.
+    Where each process has its texts in several copies, one after another, so has the result.
     """
     if world.size == 1:
         return view
@@ -85,31 +88,45 @@ def gather(view: View, world: World, filler: bool = False, copies: int = 1) -> V
     sizes[world.rank] = len(z)
     torch.distributed.all_reduce(sizes)
     counts: list[int] = sizes.tolist()
-    z, y = _Gather.apply(z, counts, world.rank), _gather_rows(y, counts)
+    z = _Gather.apply(z, counts, world.rank)
+    y = _gather_rows(y, counts)
     if copies > 1:
-        starts = [sum(counts[:rank]) for rank in range(world.size)]
-        order = [
-            start + copy * (count // copies) + row
-            for copy in range(copies)
-            for start, count in zip(starts, counts, strict=True)
-            for row in range(count // copies)
-        ]
-        index = torch.tensor(order, device=z.device)
-        z, y = z[index], y[index]
+        index = torch.tensor(_copies_together(counts, copies), device=z.device)
+        z = z[index]
+        y = y[index]
     return View(z, y)
 
 
+def _copies_together(counts: list[int], copies: int) -> list[int]:
+    """The order that puts the first copies of all processes first, then all second ones, and so on.
+
+    `counts` are the rows of each process: its first copies, then its second ones.
+    """
+    starts = [sum(counts[:rank]) for rank in range(len(counts))]
+    order: list[int] = []
+    for copy in range(copies):
+        for start, count in zip(starts, counts, strict=True):
+            texts = count // copies
+            first = start + copy * texts
+            order += range(first, first + texts)
+    return order
+
+
 class _Gather(torch.autograd.Function):
-    """All processes' rows; backward, one's own slice times the number of processes.
+    """The rows of all processes; backward, the gradient of this process's rows times the number of
+    processes.
 
     Every process computes the same loss from the same gathered rows. Gradients are averaged over
-    processes afterwards, hence the factor: what an objective owns has its whole gradient on each
-    process, the encoder only that of its own rows.
+    the processes afterwards. Parameters of an objective have their whole gradient on each process,
+    so the average is right for them. The encoder has only the gradient of its own rows there, hence
+    the factor.
     """
 
     @staticmethod
     def forward(ctx: Any, z: Tensor, counts: list[int], rank: int) -> Tensor:
-        ctx.start, ctx.stop, ctx.size = sum(counts[:rank]), sum(counts[: rank + 1]), len(counts)
+        ctx.start = sum(counts[:rank])
+        ctx.stop = sum(counts[: rank + 1])
+        ctx.size = len(counts)
         return _gather_rows(z, counts)
 
     @staticmethod
@@ -118,6 +135,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _gather_rows(z: Tensor, counts: list[int]) -> Tensor:
+    """The rows of all processes, each of which has so many; padded to one shape on the way."""
     padded = z.new_zeros(max(counts), *z.shape[1:])
     padded[: len(z)] = z
     everyone = [torch.empty_like(padded) for _ in counts]
@@ -146,12 +164,13 @@ def average(values: Tensor, world: World) -> None:
 
 
 def wait_for_all(world: World) -> None:
+    """Go on when every process has come here."""
     if world.size > 1:
         torch.distributed.barrier()
 
 
 def leave(world: World) -> None:
-    """Wait for the others, then end what the processes share."""
+    """Wait for the other processes, then close the connection between them."""
     if world.size > 1:
         from accelerate import PartialState
 
@@ -161,19 +180,18 @@ def leave(world: World) -> None:
 
 @contextlib.contextmanager
 def seeded(world: World, *numbers: int) -> Iterator[None]:
-    """Torch's random numbers inside depend on these numbers and on nothing that came before.
+    """Inside, torch's random numbers depend on these numbers and on nothing that came before.
 
-    The state outside is left as it was. Dropout, seeded by run, step and process, thus needs no
-    random state in a checkpoint, and two runs in one program do not disturb each other.
+    The random state outside stays as it was. Dropout is seeded by run, step and process in this
+    way, so that a checkpoint needs no random state, and two runs in one program do not disturb each
+    other.
     """
     generators = [torch.default_generator]
     if world.device.type == "cuda":
         torch.cuda.init()
         generators.append(torch.cuda.default_generators[world.device.index or 0])
     before = [generator.get_state() for generator in generators]
-    for (
-        generator
-    ) in generators:  # not by torch.manual_seed, which looks for every kind of device each time
+    for generator in generators:  # torch.manual_seed would look for every kind of device each time
         generator.manual_seed(mix(*numbers))
     try:
         yield

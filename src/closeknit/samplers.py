@@ -1,4 +1,6 @@
-"""Which rows meet in a batch. A sampler is a function of an epoch's number: it has no state to save."""
+"""Which rows come together in a batch. A sampler is a function of an epoch's number: it has no
+state to save.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ def length_grouped(
 ) -> Plan:
     """Shuffled batches of texts of similar length, so that padding is rare.
 
-    Every epoch all rows are shuffled and dealt into pools of `pool` batches; rows are sorted by
-    length inside a pool only, and the batches are shuffled again. Which rows meet therefore
-    changes from epoch to epoch. Every row is used once; the last batch may be smaller.
+    In every epoch all rows are shuffled and divided into pools of `pool` batches. Rows are sorted
+    by length inside a pool only, and the batches are shuffled again. So the rows that share a batch
+    change from epoch to epoch. Every row is used once; the last batch may be smaller.
     """
 
     def plan(epoch: int) -> list[Rows]:
@@ -26,16 +28,17 @@ def length_grouped(
         order = generator.permutation(len(lengths))
         batches: list[Rows] = []
         for start in range(0, len(order), pool * batch_size):
-            dealt = order[start : start + pool * batch_size]
-            # a descending pool puts the odd, smaller batch among the short texts
-            dealt = dealt[np.argsort(-lengths[dealt], kind="stable")]
-            batches += [dealt[i : i + batch_size] for i in range(0, len(dealt), batch_size)]
+            rows = order[start : start + pool * batch_size]
+            # longest first, so that the last and smaller batch holds short texts
+            rows = rows[np.argsort(-lengths[rows], kind="stable")]
+            batches += [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
         return [batches[i] for i in generator.permutation(len(batches))]
 
     return plan
 
 
 def batches_per_epoch(rows: int, batch_size: int) -> int:
+    """The number of batches in an epoch; the last may be smaller than the others."""
     return -(-rows // batch_size)
 
 
@@ -48,47 +51,58 @@ def k_per_class(
     k: int = 2,
     pool: int = 8,
 ) -> Plan:
-    """Shuffled batches in which every row meets at least one other row of its class, where it has any.
+    """Shuffled batches in which every row meets another row of its class, if its class has more
+    rows.
 
-    Every epoch the rows of each class are dealt into groups of k (the last may have more, never one
-    alone); groups are dealt into pools, sorted by length inside a pool, and laid into batches of
-    about `batch_size` rows, less than 2 k more. Every row is used once.
+    In every epoch the rows of each class are divided into groups of k; the last group of a class
+    may be larger, but never has one row alone. Groups are divided into pools, sorted by length
+    inside a pool, and put into batches of about `batch_size` rows, less than 2 k more. Every row is
+    used once.
     """
     amount = batches_per_epoch(len(labels), batch_size)
 
     def plan(epoch: int) -> list[Rows]:
         generator = np.random.default_rng((seed, epoch))
-        groups: list[Rows] = []
+        in_order: list[Rows] = []
         for label in np.unique(labels):
             rows = generator.permutation(np.flatnonzero(labels == label))
-            groups += np.array_split(rows, max(1, len(rows) // k))
-        dealt = [groups[i] for i in generator.permutation(len(groups))]
-        batches: list[list[Rows]] = [[] for _ in range(amount)]
-        widest = np.array([lengths[group].max() for group in dealt])
-        per_pool = -(-len(dealt) * pool // amount) if amount > pool else len(dealt)
-        order = np.concatenate(
-            [
-                start + np.argsort(-widest[start : start + per_pool], kind="stable")
-                for start in range(0, len(dealt), per_pool)
-            ]
-        )
-        # along that order, a batch is full when its share of all rows is reached
-        sizes = np.cumsum([len(dealt[i]) for i in order])
-        for i, reached in zip(order, sizes, strict=True):
-            place = min(int((reached - 1) * amount / len(labels)), amount - 1)
-            batches[place].append(dealt[i])
-        made = [batch for batch in batches if batch]
-        while (
-            len(made) < amount
-        ):  # a group that filled two batches' share: halve the largest, between groups where there are two
-            largest = max(range(len(made)), key=lambda i: sum(map(len, made[i])))
-            batch = made.pop(largest)
-            if len(batch) == 1:
-                batch = list(np.array_split(batch[0], 2))
-            made += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-        return [np.concatenate(made[i]) for i in generator.permutation(amount)]
+            in_order += np.array_split(rows, max(1, len(rows) // k))
+        groups = [in_order[i] for i in generator.permutation(len(in_order))]
+        per_pool = -(-len(groups) * pool // amount) if amount > pool else len(groups)
+        batches = _fill_batches(_sorted_in_pools(groups, lengths, per_pool), amount)
+        return [np.concatenate(batches[i]) for i in generator.permutation(amount)]
 
     return plan
+
+
+def _sorted_in_pools(
+    groups: list[Rows], lengths: npt.NDArray[np.int64], per_pool: int
+) -> list[Rows]:
+    """The groups, those with the longest texts first inside each pool of so many groups."""
+    longest = np.array([lengths[group].max() for group in groups])
+    order: list[int] = []
+    for start in range(0, len(groups), per_pool):
+        order += (start + np.argsort(-longest[start : start + per_pool], kind="stable")).tolist()
+    return [groups[i] for i in order]
+
+
+def _fill_batches(groups: list[Rows], amount: int) -> list[list[Rows]]:
+    """The groups in so many batches: a batch is full when its share of all rows is reached."""
+    reached = np.cumsum([len(group) for group in groups])
+    batches: list[list[Rows]] = [[] for _ in range(amount)]
+    for group, rows in zip(groups, reached, strict=True):
+        place = min(int((rows - 1) * amount / reached[-1]), amount - 1)
+        batches[place].append(group)
+    filled = [batch for batch in batches if batch]
+    while (
+        len(filled) < amount
+    ):  # a large group took the share of two batches: halve the largest batch
+        largest = max(range(len(filled)), key=lambda i: sum(map(len, filled[i])))
+        batch = filled.pop(largest)
+        if len(batch) == 1:
+            batch = list(np.array_split(batch[0], 2))
+        filled += [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+    return filled
 
 
 def rows_that_meet(
@@ -97,19 +111,20 @@ def rows_that_meet(
     batch_size: int,
     seed: int,
     k: int,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> Plan:
-    """Batches of texts of similar length, in which k rows of a class meet where k is not 0."""
+    """Batches of texts of similar length, which hold k rows of a class together if k is not 0."""
     if k == 0:
         return length_grouped(lengths, batch_size, seed)
     alone = rows_without_positive(labels)
-    if alone and tell is not None:
-        tell(
-            f"rows without another of their class, which the contrast leaves out: {alone} of {len(labels)}"
+    if alone and log is not None:
+        log(
+            "rows without another row of their class, which a contrast leaves out: "
+            f"{alone} of {len(labels)}"
         )
     return k_per_class(labels, lengths, batch_size, seed, k=min(k, batch_size))
 
 
 def rows_without_positive(labels: npt.NDArray[np.int64]) -> int:
-    """How many rows have no other row of their class in all the data."""
+    """How many rows are the only row of their class."""
     return int((np.unique(labels, return_counts=True)[1] == 1).sum())

@@ -1,6 +1,6 @@
-"""Whose turn it is: which tasks give a batch to an update, and what an epoch of several tasks is.
+"""Which tasks give a batch to an update, and what an epoch of several tasks is.
 
-A schedule is a function of the update's number alone, so that a run can be taken up at any step.
+A schedule is a function of the update's number alone, so that a run can be resumed at any step.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ _READERS = {
     "power": ("random",),
     "anneal": ("annealed",),
 }
-_DRAWING = 7  # tells the random numbers of the order of tasks from others made of the same seed
+_TASK_ORDER = 7  # tells the random numbers for the order of tasks from others of the same seed
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """`turns(n)` names the tasks of the update after n ones; an epoch has `per_epoch` updates, the run `steps`."""
+    """`turns(n)` names the tasks of the update that follows n updates.
+
+    An epoch has `per_epoch` updates, the run has `steps`.
+    """
 
     per_epoch: int
     steps: int
@@ -125,14 +128,15 @@ class ScheduleConfig(SettingsTable, table="schedule"):
 
 def together(batches: Mapping[str, int], epochs: int) -> Schedule:
     """Every update takes a batch of each task; an epoch is a pass over the largest one."""
-    names, longest = tuple(batches), max(batches.values())
+    names = tuple(batches)
+    longest = max(batches.values())
     return Schedule(longest, epochs * longest, lambda number: names)
 
 
 def build_schedule(
     config: ScheduleConfig, batches: Mapping[str, int], epochs: int, seed: int
 ) -> Schedule:
-    """The schedule of a run over tasks with so many batches each."""
+    """The schedule of a run; `batches` says how many batches each task has."""
     config.check(list(batches))
     order = config.order or list(batches)
     if config.name == "together":
@@ -150,39 +154,46 @@ def build_schedule(
 
 
 def _repeated(turns: list[str], epochs: int) -> Schedule:
+    """The tasks of a whole run in this order, one per update."""
     return Schedule(len(turns) // epochs, len(turns), lambda number: (turns[number],))
 
 
 def _drawn(config: ScheduleConfig, batches: Mapping[str, int], epochs: int, seed: int) -> Schedule:
-    names, total = list(batches), sum(batches.values())
-    sizes = np.log([batches[name] for name in names])
-    weights = np.log([config.weights.get(name, 1.0) for name in names])
-    known: dict[int, npt.NDArray[np.int64]] = {}
+    """Every epoch has as many updates as all tasks have batches, in random order."""
+    names = list(batches)
+    total = sum(batches.values())
+    log_sizes = np.log([batches[name] for name in names])
+    log_weights = np.log([config.weights.get(name, 1.0) for name in names])
+    orders: dict[int, npt.NDArray[np.int64]] = {}  # epoch -> the task of each update, by its number
 
     def turns(number: int) -> tuple[str]:
         epoch, place = divmod(number, total)
-        if epoch not in known:
-            known.clear()  # only the current one is kept
+        if epoch not in orders:
+            orders.clear()  # only the current one is kept
             power = config.power
             if config.name == "annealed":
                 power = 1.0 - config.anneal * epoch / max(1, epochs - 1)
-            logs = weights + power * sizes  # a large power stays finite
+            logs = log_weights + power * log_sizes  # logarithms keep a large power finite
             counts = shares(np.exp(logs - logs.max()), total)
-            order = np.random.default_rng((seed, _DRAWING, epoch)).permutation(total)
-            known[epoch] = np.repeat(np.arange(len(names)), counts)[order]
-        return (names[known[epoch][place]],)
+            order = np.random.default_rng((seed, _TASK_ORDER, epoch)).permutation(total)
+            orders[epoch] = np.repeat(np.arange(len(names)), counts)[order]
+        return (names[orders[epoch][place]],)
 
     return Schedule(total, epochs * total, turns)
 
 
 def shares(weights: npt.NDArray[np.float64], total: int) -> npt.NDArray[np.int64]:
-    """`total` places dealt out in proportion to the weights, by largest remainders; none is left without a place."""
+    """Whole numbers from 1 on that add up to `total`, in proportion to the weights.
+
+    They are rounded by the method of largest remainders.
+    """
     if total < len(weights):
-        raise ValueError(f"{total} places for {len(weights)}")
-    wanted = weights / weights.sum() * total
-    taken: npt.NDArray[np.int64] = np.maximum(np.floor(wanted).astype(np.int64), 1)
-    while taken.sum() > total:  # places that went to the smallest come from the largest
-        taken[np.argmax(taken)] -= 1
-    for place in np.argsort(-(wanted - taken), kind="stable")[: total - int(taken.sum())]:
-        taken[place] += 1
-    return taken
+        raise ValueError(f"{total} cannot be divided into {len(weights)} shares of at least 1")
+    exact = weights / weights.sum() * total
+    counts: npt.NDArray[np.int64] = np.maximum(np.floor(exact).astype(np.int64), 1)
+    while counts.sum() > total:  # what the smallest were given is taken from the largest
+        counts[np.argmax(counts)] -= 1
+    remainders = exact - counts
+    for index in np.argsort(-remainders, kind="stable")[: total - int(counts.sum())]:
+        counts[index] += 1
+    return counts

@@ -1,4 +1,4 @@
-"""Ways to combine the gradients that several tasks have for the parameters they share."""
+"""Ways to combine the gradients that several tasks have for the parameters that they share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ _PIECE = 2**20  # columns of half-precision gradients that are widened at once
 
 
 def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """The sum (P,) of task gradients (T, P), each freed of what contradicts the others (Yu et al., NeurIPS 2020).
+    """The sum (P,) of task gradients (T, P), after each is projected off the gradients it
+    contradicts (Yu et al., NeurIPS 2020).
 
-        g_i' = g_i;  for the other tasks j in random order:  if <g_i', g_j> < 0:  g_i' -= <g_i', g_j> / <g_j, g_j> g_j
+        g_i' = g_i
+        for the other tasks j in random order:  if <g_i', g_j> < 0:
+            g_i' -= <g_i', g_j> / <g_j, g_j> g_j
         result = sum_i g_i'
 
-    The g_j are the original gradients. Every g_i' is a combination of them, so that all is decided by their products:
-    the projections are done on T x T numbers, and one product with the gradients gives the result. No second copy of them
-    is made. `generator`, a CPU one, decides the order.
+    The g_j are the original gradients. Every g_i' is a combination of them, so that their products
+    decide everything: the projections are computed on T x T numbers, and one product with the
+    gradients gives the result. No second copy of the gradients is made. `generator`, a CPU one,
+    decides the order.
 
     [1, 0] and [-1, 1] give [0.5, 1.5].
     """
@@ -43,19 +47,17 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
 
 
 def products_of(gradients: Tensor) -> Tensor:
-    """<g_i, g_j> (T, T), in the precision of the gradients, but in single precision for those of half."""
+    """The products <g_i, g_j> (T, T), in the gradients' precision; for half precision in float32."""
     if gradients.element_size() > 2:
         return gradients @ gradients.T
     products = gradients.new_zeros(len(gradients), len(gradients), dtype=torch.float32)
-    for piece in gradients.split(
-        _PIECE, dim=1
-    ):  # a square of some hundreds has no place in float16
+    for piece in gradients.split(_PIECE, dim=1):  # float16 overflows at the square of some hundreds
         products += piece.float() @ piece.float().T
     return products
 
 
 def cosines(gradients: Tensor) -> Tensor:
-    """How the gradients (T, P) of tasks agree, (T, T): 1 the same direction, below 0 against each other; 0 for a zero one."""
+    """The cosines (T, T) between the gradients (T, P) of tasks; 0 for a gradient that is zero."""
     products = products_of(gradients).double()
     lengths = products.diagonal().sqrt()  # (T,)
     agreement = products / (lengths[:, None] * lengths[None, :])
@@ -64,31 +66,36 @@ def cosines(gradients: Tensor) -> Tensor:
     )
 
 
-class Apart:
-    """The gradients of the tasks of one update, a row (P,) each: all the memory that keeping them apart costs."""
+class SeparateGradients:
+    """The gradients of the tasks of one update, a row (P,) for each task: all memory that keeping
+    them separate costs.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter], tasks: int) -> None:
         self.parameters = list(parameters)
         self.sizes = [parameter.numel() for parameter in self.parameters]
-        self.touched = [False] * len(self.parameters)  # whether any task has a gradient for it
+        self.used = [False] * len(
+            self.parameters
+        )  # whether any task has a gradient for a parameter
         first = self.parameters[0]
         self.rows = torch.zeros(tasks, sum(self.sizes), dtype=first.dtype, device=first.device)
 
     def take(self, task: int) -> None:
         """Move the gradients that the parameters have now into a task's row."""
-        for i, (place, parameter) in enumerate(
-            zip(self.rows[task].split(self.sizes), self.parameters, strict=True)
-        ):
+        pieces = self.rows[task].split(self.sizes)
+        for number, (piece, parameter) in enumerate(zip(pieces, self.parameters, strict=True)):
             if parameter.grad is None:
-                place.zero_()
+                piece.zero_()
             else:
-                place.copy_(parameter.grad.flatten())
-                self.touched[i] = True
+                piece.copy_(parameter.grad.flatten())
+                self.used[number] = True
             parameter.grad = None
 
-    def give(self, combined: Tensor) -> None:
-        """Let these (P,) be the gradients of the parameters; one that no task uses has none, and is not decayed either."""
-        for piece, parameter, touched in zip(
-            combined.split(self.sizes), self.parameters, self.touched, strict=True
-        ):
-            parameter.grad = piece.view_as(parameter) if touched else None
+    def give_back(self, combined: Tensor) -> None:
+        """Let these (P,) be the gradients of the parameters.
+
+        A parameter that no task uses gets none, so that it does not decay either.
+        """
+        pieces = combined.split(self.sizes)
+        for piece, parameter, used in zip(pieces, self.parameters, self.used, strict=True):
+            parameter.grad = piece.view_as(parameter) if used else None

@@ -1,10 +1,10 @@
-"""Batch, Task and Step: what the loop is given, and what it gives back."""
+"""What the training loop is given, tasks and their batches, and what it gives back, steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,28 +16,35 @@ from closeknit.processes import World
 from closeknit.samplers import Plan
 from closeknit.tokens import Shelf, Tokens
 
+RowNumbers = npt.NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class Batch:
-    """R rows that meet in one step: this process's share of them, ready for the encoder."""
+    """R rows that one step works on: this process's share of them, ready for the encoder."""
 
     inputs: dict[str, Tensor]  # what the encoder takes
     labels: Tensor  # (R,)
-    rows: npt.NDArray[np.int64]  # which rows of the data the whole batch holds, on all processes
-    filler: bool = False  # this process had no row left: one is lent to it, and counts for nothing
+    rows: RowNumbers  # which rows of the data the whole batch holds, on all processes
+    filler: bool = False  # this process had no row left: it is given one, which counts for nothing
 
-    def chunks(self, size: int, *, alike: bool = False) -> list[Batch]:
-        """The rows in pieces of this size, each padded no wider than it needs, or all `alike`: as the whole batch needs."""
-        found: list[Batch] = []
+    def chunks(self, size: int, *, same_width: bool = False) -> list[Batch]:
+        """The rows in chunks of this size.
+
+        Each is padded as wide as it needs, or with `same_width` as the whole batch needs.
+        """
+        chunks: list[Batch] = []
         for start in range(0, len(self.labels), size):
             inputs = {name: value[start : start + size] for name, value in self.inputs.items()}
-            real = (self.inputs if alike else inputs)["attention_mask"].any(0).nonzero()
+            read = self.inputs if same_width else inputs
+            real = read["attention_mask"].any(0).nonzero()
             width = slice(int(real.min()), int(real.max()) + 1)
             trimmed = {name: value[:, width] for name, value in inputs.items()}
-            found.append(Batch(trimmed, self.labels[start : start + size], self.rows, self.filler))
-        return found
+            chunks.append(Batch(trimmed, self.labels[start : start + size], self.rows, self.filler))
+        return chunks
 
     def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
         inputs = {name: value.to(device, non_blocking=True) for name, value in self.inputs.items()}
         return Batch(inputs, self.labels.to(device, non_blocking=True), self.rows, self.filler)
 
@@ -47,7 +54,7 @@ class Task:
     """One thing to learn: where its batches come from, its heads and its objective.
 
     `batch(n, part, parts)` makes the n-th batch, counted from 0, or one of several parts of it. It
-    is a function of its arguments alone, so that a run can be taken up at any step.
+    is a function of its arguments alone, so that a run can be resumed at any step.
     """
 
     name: str
@@ -58,27 +65,29 @@ class Task:
     weight: float = 1.0
 
 
-class Fetched:
-    """Numbers that stay on the device until one of them is read; then all come in one transfer."""
+class NumbersOnDevice:
+    """Numbers that stay on the device until one of them is read; then all are copied at once."""
 
     def __init__(self, values: Tensor) -> None:
-        self._waiting: Tensor | None = values
+        self._on_device: Tensor | None = values
         self._numbers: list[float] = []
 
-    def __getitem__(self, place: int) -> float:
-        if self._waiting is not None:
-            self._numbers, self._waiting = self._waiting.tolist(), None
-        return self._numbers[place]
+    def __getitem__(self, index: int) -> float:
+        if self._on_device is not None:
+            self._numbers = self._on_device.tolist()
+            self._on_device = None
+        return self._numbers[index]
 
 
-class Values(Mapping[str, float]):
-    """Some of the numbers of an update, by name: reading one waits for the device, having them does not."""
+class NamedNumbers(Mapping[str, float]):
+    """Numbers of an update by name; only reading one waits for the device."""
 
-    def __init__(self, fetched: Fetched, places: Mapping[str, int]) -> None:
-        self._fetched, self._places = fetched, dict(places)
+    def __init__(self, numbers: NumbersOnDevice, places: Mapping[str, int]) -> None:
+        self._numbers = numbers
+        self._places = dict(places)
 
     def __getitem__(self, name: str) -> float:
-        return self._fetched[self._places[name]]
+        return self._numbers[self._places[name]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._places)
@@ -91,7 +100,8 @@ class Values(Mapping[str, float]):
 class Step:
     """What one update did. `losses` are the tasks' totals, `terms` their parts before weighting.
 
-    On a GPU the numbers are fetched when they are read, so that a step that nobody looks at waits for nothing.
+    On a GPU the numbers are copied when they are first read, so that a step that nobody reads waits
+    for nothing.
     """
 
     number: int
@@ -100,10 +110,13 @@ class Step:
     terms: Mapping[str, float] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)  # of the gradient
     lr: float = 0.0
-    scores: dict[str, float] = field(default_factory=dict)  # set by the caller that evaluated here
+    scores: dict[str, float] = field(
+        default_factory=dict
+    )  # set by the caller that evaluated after this step
 
     @property
     def loss(self) -> float:
+        """The sum of the tasks' losses."""
         return sum(self.losses.values())
 
     @property
@@ -112,45 +125,55 @@ class Step:
         return self.sizes.get("grad_norm", 0.0)
 
 
-Deal = Callable[[int, int, int], tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], bool]]
+class BatchRows(NamedTuple):
+    """Which rows a batch, or a part of it, holds."""
+
+    epoch: int
+    rows: RowNumbers  # on all processes
+    share: RowNumbers  # on this process
+    filler: bool  # this process has no row of the batch: its share is a row that counts for nothing
 
 
-def dealt(plan: Plan, per_epoch: int, world: World) -> Deal:
-    """The n-th batch of a plan, or a part of it: (epoch, its rows, this process's share of them, whether that is a filler)."""
-    epochs: dict[int, list[npt.NDArray[np.int64]]] = {}
+def rows_of_batches(
+    plan: Plan, per_epoch: int, world: World
+) -> Callable[[int, int, int], BatchRows]:
+    """A function that gives the rows of the n-th batch of a plan, or of one of several parts of it."""
+    epochs: dict[int, list[RowNumbers]] = {}
 
-    def deal(
-        number: int, part: int, parts: int
-    ) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64], bool]:
+    def rows_of(number: int, part: int, parts: int) -> BatchRows:
         epoch, place = divmod(number, per_epoch)
         if epoch not in epochs:
             epochs.clear()  # only the current one is kept
             epochs[epoch] = plan(epoch)
-        rows = np.array_split(epochs[epoch][place], parts)[part]
+        batch = epochs[epoch][place]
+        rows = np.array_split(batch, parts)[part]
         share = np.array_split(rows, world.size)[world.rank]
-        filler = len(share) == 0
-        return epoch, rows, epochs[epoch][place][:1] if filler else share, filler
+        if len(share) == 0:
+            return BatchRows(epoch, rows, batch[:1], True)
+        return BatchRows(epoch, rows, share, False)
 
-    return deal
+    return rows_of
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A batch before it is made: its rows, this process's share of them, and how wide that is."""
+class DrawnBatch:
+    """A batch before its tensors are built: its rows, this process's share, and its width."""
 
-    rows: npt.NDArray[np.int64]
-    share: npt.NDArray[np.int64]
+    rows: RowNumbers
+    share: RowNumbers
     width: int
     filler: bool = False
 
 
-class Shelved:
-    """The batches of a plan over tokenised texts, which lie on the device; the processes of a run share each between them.
+class DeviceBatches:
+    """The batches of a plan over tokenised texts that lie on the device; the processes of a run
+    share each batch.
 
-    A batch is known by the numbers of its rows alone, so that it can be made on the device. `starts` say where the texts of
-    a row are: row r has those numbered start + r, one view of it each. Twice the same start puts a text twice into the
-    batch, and dropout makes the two differ. `targets` gives the labels of rows. Runs on parts of the same texts can share a
-    `shelf`: `rows` then says which of its texts are this run's.
+    A batch is known by the numbers of its rows alone, so that it can be built on the device.
+    `starts` say where the texts of a row are: row r has the texts numbered start + r, one view of
+    the row for each start. The same start twice puts a text twice into the batch, and dropout makes
+    the two differ. `targets` gives the labels of rows. Runs on parts of the same texts can share a
+    `shelf`: `rows` then says which of its texts belong to this run.
     """
 
     def __init__(
@@ -163,36 +186,42 @@ class Shelved:
         *,
         starts: Sequence[int] = (0,),
         shelf: Shelf | None = None,
-        rows: npt.NDArray[np.int64] | None = None,
+        rows: RowNumbers | None = None,
     ) -> None:
-        self.deal, self.device, self.starts = (
-            dealt(plan, per_epoch, world),
-            world.device,
-            tuple(starts),
-        )
-        self.shelf, self.targets = shelf or Shelf(tokens, world.device), targets
-        self.lengths, self.rows = tokens.lengths, rows
+        self.rows_of = rows_of_batches(plan, per_epoch, world)
+        self.device = world.device
+        self.starts = tuple(starts)
+        self.shelf = shelf or Shelf(tokens, world.device)
+        self.targets = targets
+        self.lengths = tokens.lengths
+        self.rows = rows
+
+    @property
+    def padded_left(self) -> bool:
+        """Whether padding stands before the texts."""
+        return self.shelf.tokens.pad_left
 
     @property
     def widest(self) -> int:
-        """The longest text of this run's own, of all its views."""
+        """The length of this run's longest text, over all views."""
         return int(self.lengths.max())
 
-    def draw(self, number: int, part: int = 0, parts: int = 1) -> Drawn:
-        _, rows, share, filler = self.deal(number, part, parts)
+    def draw(self, number: int, part: int = 0, parts: int = 1) -> DrawnBatch:
+        """The rows and the width of the n-th batch, or of a part of it."""
+        _, rows, share, filler = self.rows_of(number, part, parts)
         width = max(
             (int(self.lengths[share + start].max(initial=0)) for start in {*self.starts}), default=0
         )
-        return Drawn(rows, share, width, filler)
+        return DrawnBatch(rows, share, width, filler)
 
-    def lay(self, share: Tensor, width: int) -> tuple[dict[str, Tensor], Tensor]:
+    def build(self, share: Tensor, width: int) -> tuple[dict[str, Tensor], Tensor]:
         """Inputs and labels of these rows, padded to `width` tokens."""
         texts = (
             torch.cat([share + start for start in self.starts]) if len(self.starts) > 1 else share
         )
         return self.shelf.lay(texts, width), self.targets(share)
 
-    def on_device(self, drawn: Drawn) -> Tensor:
+    def on_device(self, drawn: DrawnBatch) -> Tensor:
         """The numbers of a batch's rows on the device, without waiting for it."""
         rows = torch.from_numpy(drawn.share if self.rows is None else self.rows[drawn.share])
         return (
@@ -203,7 +232,7 @@ class Shelved:
 
     def __call__(self, number: int, part: int = 0, parts: int = 1) -> Batch:
         drawn = self.draw(number, part, parts)
-        inputs, labels = self.lay(self.on_device(drawn), drawn.width)
+        inputs, labels = self.build(self.on_device(drawn), drawn.width)
         return Batch(inputs, labels, drawn.rows, drawn.filler)
 
 

@@ -33,7 +33,7 @@ from closeknit.objectives.joint import Joint
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, rows_that_meet
-from closeknit.tasks import Shelved, Task, labels_of
+from closeknit.tasks import DeviceBatches, Task, labels_of
 from closeknit.tokens import Tokens
 from closeknit.train_config import TrainConfig
 from closeknit.training import Training, train
@@ -123,17 +123,15 @@ class ClassifierFit(Fit[Model]):
             world=self.world,
         )
 
-    def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> Shelved:
+    def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> DeviceBatches:
         starts = [0] * self.objective.copies
-        return Shelved(
+        return DeviceBatches(
             self.tokens, targets, self._plan(), self.per_epoch, self.world, starts=starts, **shared
         )
 
-    def _new_training(self, batch: Shelved) -> Training:
+    def _new_training(self, batch: DeviceBatches) -> Training:
         task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
-        return train(
-            self.model.encoder, [task], self.config.train, world=self.world, tell=self.tell
-        )
+        return train(self.model.encoder, [task], self.config.train, world=self.world, log=self.tell)
 
     def _training_in(self, lane: Lane) -> Training:
         """A training in the memory of the run before, if that was of the same kind; the model is then that memory."""

@@ -29,7 +29,7 @@ from closeknit.objectives.text_views import Folded, InfoNCE, MultipleNegatives, 
 from closeknit.processes import World, seeded, this_world
 from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, length_grouped
-from closeknit.tasks import Batch, Shelved, Task, dealt
+from closeknit.tasks import Batch, DeviceBatches, Task, rows_of_batches
 from closeknit.tokenisers import PretrainedTokeniser, Tokeniser
 from closeknit.tokens import Tokens, stacked
 from closeknit.training import train
@@ -95,7 +95,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         term = Term(method.name, 1.0, views, "projected" if self.heads else "pooled")
         batch, per_epoch = self._batches(self.model.tokeniser)
         task = Task(method.name, batch, per_epoch, Joint([term]), self.heads)
-        training = train(self.model.encoder, [task], options, world=self.world, tell=self.tell)
+        training = train(self.model.encoder, [task], options, world=self.world, log=self.tell)
         return Loop(
             training,
             every=options.evaluate_every or per_epoch,
@@ -125,14 +125,14 @@ class EmbeddingFit(Fit[SentenceModel]):
             view = torch.arange(len(starts), device=share.device).repeat_interleave(len(share))
             return torch.stack([view, groups[share].repeat(len(starts))], dim=1)
 
-        shelved = Shelved(whole, targets, plan, per_epoch, self.world, starts=starts)
+        batches = DeviceBatches(whole, targets, plan, per_epoch, self.world, starts=starts)
         if not method.span or len(texts) > 1:
-            return shelved, per_epoch
+            return batches, per_epoch
         mask = _mask_token(tokeniser)
 
         def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
             """The second view is the text with a span masked, each time another one."""
-            epoch, drawn_rows, share, filler = shelved.deal(number, part, parts)
+            epoch, drawn_rows, share, filler = batches.rows_of(number, part, parts)
             masked = mask_spans(texts[0], share.tolist(), method.span, mask, options.seed, epoch)
             views = stacked([whole.select(share), tokeniser(Examples(masked))])
             y = targets(torch.from_numpy(share).to(self.world.device))
@@ -163,7 +163,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         )
         objective = Joint([Term("masked_language", 1.0, CrossEntropy(), "masked_tokens")])
         task = Task("adapt", masking, per_epoch, objective, nn.ModuleDict({"masked_tokens": head}))
-        training = train(encoder, [task], settings, world=self.world, tell=self.tell)
+        training = train(encoder, [task], settings, world=self.world, log=self.tell)
         return Loop(
             training,
             every=per_epoch,
@@ -312,10 +312,10 @@ def masked_batches(
     assert isinstance(tokeniser, PretrainedTokeniser)
     _mask_token(tokeniser)
     mask, words = int(tokeniser.tokenizer.mask_token_id), len(tokeniser.tokenizer)
-    deal = dealt(plan, per_epoch, world)
+    rows_of = rows_of_batches(plan, per_epoch, world)
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-        _, rows, own, filler = deal(number, part, parts)
+        _, rows, own, filler = rows_of(number, part, parts)
         inputs = tokens.pad(own)
         generator = torch.Generator().manual_seed(
             int(

@@ -1,7 +1,8 @@
-"""Clipping, the check for numbers that are not finite, and AdamW of all parameters in three kernels.
+"""Clipping, the check for values that are not finite, and AdamW of all parameters in three kernels.
 
-Tensors are known by their addresses, which stand in tables on the device; a stretch of at most BLOCK numbers of one
-of them is a program's work. An address of a gradient with its last bit set is one in half precision; 0 is none.
+The kernels know tensors by their addresses, which lie in tables on the device. One program works on
+one block of at most BLOCK numbers of a tensor. The address of a gradient in half precision has its
+last bit set; the address 0 says that there is no gradient.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import triton.language as tl  # type: ignore[import-not-found,import-untyped,unu
 from torch import Tensor
 
 BLOCK = 4096
-SHIFT = tl.constexpr(32)  # a stretch is its tensor's number times 2^32, and its place in that
+SHIFT = tl.constexpr(
+    32
+)  # a block is its tensor's number times 2^32, plus its number in that tensor
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
@@ -22,7 +25,7 @@ def _at(address, like):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _read(place, inside, WHOLE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Numbers of a stretch; those of a whole one, without a mask, are read several at a time."""
+    """Numbers of a block; without a mask, as in a full block, several are read at a time."""
     if WHOLE:  # noqa: SIM108
         found = tl.load(place)
     else:
@@ -32,6 +35,7 @@ def _read(place, inside, WHOLE: tl.constexpr):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _write(place, values, inside, WHOLE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write numbers of a block."""
     if WHOLE:
         tl.store(place, values)
     else:
@@ -39,8 +43,15 @@ def _write(place, values, inside, WHOLE: tl.constexpr):  # type: ignore[no-untyp
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _gradient(address, offset, inside, whole, half, WHOLE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Some numbers of a gradient in float32."""
+def _gradient(  # type: ignore[no-untyped-def]
+    address,
+    offset,
+    inside,
+    whole,
+    half,
+    WHOLE: tl.constexpr,
+):
+    """Numbers of a gradient in float32, whatever their precision in memory."""
     if address % 2 == 1:
         g = _read(_at(address - 1, half) + offset, inside, WHOLE).to(tl.float32)
     else:
@@ -49,14 +60,21 @@ def _gradient(address, offset, inside, whole, half, WHOLE: tl.constexpr):  # typ
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _square_kernel(stretches, sizes, gradients, squares, half, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The sum of a stretch's squares."""
-    stretch = tl.load(stretches + tl.program_id(0))
-    tensor = stretch >> SHIFT
+def _square_kernel(  # type: ignore[no-untyped-def]
+    blocks,
+    sizes,
+    gradients,
+    squares,
+    half,
+    BLOCK: tl.constexpr,
+):
+    """The sum of a block's squares."""
+    block = tl.load(blocks + tl.program_id(0))
+    tensor = block >> SHIFT
     address = tl.load(gradients + tensor)
     total = 0.0
     if address != 0:
-        start = (stretch - (tensor << SHIFT)) * BLOCK
+        start = (block - (tensor << SHIFT)) * BLOCK
         size = tl.load(sizes + tensor)
         offset = start + tl.arange(0, BLOCK)
         if start + BLOCK <= size:
@@ -72,7 +90,7 @@ def _verdict_kernel(  # type: ignore[no-untyped-def]
     squares,
     S,
     loss,
-    stuck,
+    not_finite,
     norm,
     factor,
     steps,
@@ -86,7 +104,9 @@ def _verdict_kernel(  # type: ignore[no-untyped-def]
     TENSORS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Whether the update is made, what gradients are multiplied by, and the corrections of the moments."""
+    """Whether the update is applied, what gradients are multiplied by, and the bias corrections of
+    the moments.
+    """
     place = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], dtype=tl.float32)
     for start in range(0, S, BLOCK):
@@ -94,8 +114,8 @@ def _verdict_kernel(  # type: ignore[no-untyped-def]
     length = tl.sqrt(tl.sum(total, 0))
     tl.store(norm, length)
     known = length + tl.load(loss)
-    bad = tl.where(known - known == 0.0, tl.load(stuck), 1.0)
-    tl.store(stuck, bad)
+    bad = tl.where(known - known == 0.0, tl.load(not_finite), 1.0)
+    tl.store(not_finite, bad)
     tl.store(factor, tl.minimum(clip / (length + 1e-6), 1.0))
     tensor = tl.arange(0, TENSORS)
     inside = tensor < N
@@ -128,7 +148,7 @@ def _apply(  # type: ignore[no-untyped-def]
     eps,
     WHOLE: tl.constexpr,
 ):
-    """Moments and weights of a stretch, and the half-precision copy of the weights where there is one."""
+    """Moments and weights of a block, and the half-precision copy of the weights, if any."""
     g = _gradient(address, offset, inside, w, half, WHOLE) * factor
     mean = _read(m + offset, inside, WHOLE)
     mean += (1.0 - beta1) * (g - mean)
@@ -144,39 +164,39 @@ def _apply(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _adamw_kernel(  # type: ignore[no-untyped-def]
-    stretches,
+    blocks,
     sizes,
     gradients,
     weights,
     means,
     variances,
-    halves,
+    copies,
     rates,
     groups,
     decays,
     first,
     second,
     factor,
-    stuck,
+    not_finite,
     beta1,
     beta2,
     eps,
     half,
     BLOCK: tl.constexpr,
 ):
-    """One stretch, if it has a gradient and all is well."""
-    stretch = tl.load(stretches + tl.program_id(0))
-    tensor = stretch >> SHIFT
+    """One block, if it has a gradient and every value was finite."""
+    block = tl.load(blocks + tl.program_id(0))
+    tensor = block >> SHIFT
     address = tl.load(gradients + tensor)
-    if (address != 0) & (tl.load(stuck) == 0.0):
-        start = (stretch - (tensor << SHIFT)) * BLOCK
+    if (address != 0) & (tl.load(not_finite) == 0.0):
+        start = (block - (tensor << SHIFT)) * BLOCK
         size = tl.load(sizes + tensor)
         offset = start + tl.arange(0, BLOCK)
         inside = offset < size
         w = _at(tl.load(weights + tensor), rates)
         m = _at(tl.load(means + tensor), rates)
         v = _at(tl.load(variances + tensor), rates)
-        copy = tl.load(halves + tensor)
+        copy = tl.load(copies + tensor)
         rate = tl.load(rates + tl.load(groups + tensor))
         decay = tl.load(decays + tensor)
         one = tl.load(first + tensor)
@@ -236,21 +256,21 @@ def update(
 ) -> None:
     """Apply the gradients at these addresses, unless they or the loss are not finite."""
     t = tables
-    amount, tensors = len(t["stretches"]), len(gradients)
+    amount, tensors = len(t["blocks"]), len(gradients)
     _square_kernel[(amount,)](
-        t["stretches"], t["sizes"], gradients, t["squares"], t["half"], BLOCK=BLOCK
+        t["blocks"], t["sizes"], gradients, t["squares"], t["half_type"], BLOCK=BLOCK
     )
     _verdict_kernel[(1,)](
         t["squares"],
         amount,
         loss,
-        t["stuck"],
+        t["not_finite"],
         t["norm"],
-        t["factor"],
+        t["clip_factor"],
         t["steps"],
         gradients,
-        t["first"],
-        t["second"],
+        t["first_corrections"],
+        t["second_corrections"],
         tensors,
         clip,
         *logs,
@@ -259,23 +279,23 @@ def update(
         num_warps=8,
     )
     _adamw_kernel[(amount,)](
-        t["stretches"],
+        t["blocks"],
         t["sizes"],
         gradients,
         t["weights"],
         t["means"],
         t["variances"],
-        t["halves"],
+        t["copies"],
         t["rates"],
         t["groups"],
         t["decays"],
-        t["first"],
-        t["second"],
-        t["factor"],
-        t["stuck"],
+        t["first_corrections"],
+        t["second_corrections"],
+        t["clip_factor"],
+        t["not_finite"],
         *betas,
         eps,
-        t["half"],
+        t["half_type"],
         BLOCK=BLOCK,
         num_warps=8,
     )

@@ -1,37 +1,19 @@
-"""What lies between the products of a transformer's layer, in few kernels: attention, dropout, sum and normalisation.
+"""The kernels of a transformer's layer around its matrix products and its attention.
 
-Dropout is drawn from a seed that lies on the device and a number for each place in the network, so that nothing has to
-be kept for the backward pass, and a captured update has new masks whenever the seed is another.
+Normalisation with the sum and the dropout before it, GELU with a bias, sums of columns, and the
+gradient of an embedding.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
-LONGEST = 128  # tokens of a text that the attention kernels take
-SORTED = 32  # tokens of one id whose gradients are added up in one go
+from closeknit.kernels.dropout import is_kept
 
-
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _kept(seed, site, offset, p):  # type: ignore[no-untyped-def]
-    """Where dropout lets a number through: a hash of seed, place in the network and place in the tensor.
-
-    Two rounds of a 32-bit mixer, a half of the seed into each: enough for masks, at a fraction of Philox's cost.
-    """
-    key = tl.load(seed) + site.to(tl.int64) * 0x632BE59BD9B4E019
-    x = offset.to(tl.uint32) ^ key.to(tl.uint32)
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    x = (x ^ (x >> 16)) ^ (key >> 32).to(tl.uint32)
-    x = (x ^ (x >> 16)) * 0x7FEB352D
-    x = (x ^ (x >> 15)) * 0x846CA68B
-    x = x ^ (x >> 16)
-    return (x >> 8).to(tl.int32).to(tl.float32) * (1.0 / 16777216.0) >= p
+TOKENS_AT_ONCE = 32  # tokens of one id whose gradients are added up at once
 
 
 @triton.jit(do_not_specialize=["site"])  # type: ignore[untyped-decorator,unused-ignore]
@@ -57,7 +39,9 @@ def _norm_kernel(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Some rows: rest + dropout(a + bias), its normalisation; or, without a, the dropout of rest's normalisation."""
+    """ROWS rows: the normalisation of rest + dropout(a + bias); without a, the dropout of the
+    normalisation of rest.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     place = tl.arange(0, BLOCK)
     column = place < H
@@ -68,7 +52,7 @@ def _norm_kernel(  # type: ignore[no-untyped-def]
         x = tl.load(a + offset, mask=inside, other=0.0).to(tl.float32)
         x += tl.load(bias + place, mask=column, other=0.0)[None, :]
         if DROP:
-            x = tl.where(_kept(seed, site, offset, p), x / (1.0 - p), 0.0)
+            x = tl.where(is_kept(seed, site, offset, p), x / (1.0 - p), 0.0)
         z += x
         tl.store(total + offset, z, mask=inside)
     middle = tl.sum(tl.where(inside, z, 0.0), 1) / H
@@ -77,7 +61,7 @@ def _norm_kernel(  # type: ignore[no-untyped-def]
     y = centered * inverse[:, None] * tl.load(gain + place, mask=column, other=0.0)[None, :]
     y += tl.load(shift + place, mask=column, other=0.0)[None, :]
     if DROP and not ADD:
-        y = tl.where(_kept(seed, site, offset, p), y / (1.0 - p), 0.0)
+        y = tl.where(is_kept(seed, site, offset, p), y / (1.0 - p), 0.0)
     tl.store(out + offset, y, mask=inside)
     tl.store(half + offset, y.to(half.dtype.element_ty), mask=inside)
     tl.store(mean + row, middle, mask=row < N)
@@ -107,7 +91,9 @@ def _norm_back_kernel(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Some rows: the gradients of what was added, and sums over these rows for gain, shift and bias."""
+    """ROWS rows: the gradients of what was added, and their sums over these rows for gain, shift
+    and bias.
+    """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     place = tl.arange(0, BLOCK)
     column = place < H
@@ -119,7 +105,7 @@ def _norm_back_kernel(  # type: ignore[no-untyped-def]
     if HALF:
         dy += tl.load(grad_half + offset, mask=inside, other=0.0).to(tl.float32)
     if DROP and not ADD:
-        dy = tl.where(_kept(seed, site, offset, p), dy / (1.0 - p), 0.0)
+        dy = tl.where(is_kept(seed, site, offset, p), dy / (1.0 - p), 0.0)
     inverse = tl.load(shrink + row, mask=row < N, other=0.0)[:, None]
     middle = tl.load(mean + row, mask=row < N, other=0.0)[:, None]
     unit = tl.where(
@@ -135,118 +121,14 @@ def _norm_back_kernel(  # type: ignore[no-untyped-def]
     tl.store(grad_rest + offset, slope, mask=inside)
     if ADD:
         if DROP:
-            slope = tl.where(_kept(seed, site, offset, p), slope / (1.0 - p), 0.0)
+            slope = tl.where(is_kept(seed, site, offset, p), slope / (1.0 - p), 0.0)
         tl.store(grad_a + offset, slope.to(grad_a.dtype.element_ty), mask=inside)
         tl.store(own + 2 * H, tl.sum(tl.where(inside, slope, 0.0), 0), mask=column)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _scores(q, k, length, scale, place):  # type: ignore[no-untyped-def]
-    """Attention (T, T) of one head, each row summing to 1."""
-    s = tl.dot(q, tl.trans(k)) * scale
-    s = tl.where(place[None, :] < length, s, -float("inf"))
-    share = tl.exp(s - tl.max(s, 1)[:, None])
-    return share / tl.sum(share, 1)[:, None]
-
-
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _with_bias(x, bias, inside):  # type: ignore[no-untyped-def]
-    """Rows of a half-precision product (T, D), and the bias that belongs to them."""
-    own = tl.load(x, mask=inside, other=0.0)
-    return (own.to(tl.float32) + tl.load(bias)[None, :]).to(own.dtype)
-
-
-@triton.jit(do_not_specialize=["site"])  # type: ignore[untyped-decorator,unused-ignore]
-def _attend_kernel(  # type: ignore[no-untyped-def]
-    qkv,
-    biases,
-    lengths,
-    out,
-    seed,
-    site,
-    p,
-    scale,
-    T,
-    HEADS: tl.constexpr,
-    D: tl.constexpr,
-    DROP: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """One head of one text, whole."""
-    row, head = tl.program_id(0), tl.program_id(1)
-    H = HEADS * D
-    place, column = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
-    inside = (place < T)[:, None]
-    token = row.to(tl.int64) * T + place
-    own = qkv + token[:, None] * (3 * H) + column[None, :]
-    q = _with_bias(own, biases + column, inside)
-    k = _with_bias(own + H, biases + H + column, inside)
-    v = _with_bias(own + 2 * H, biases + 2 * H + column, inside)
-    share = _scores(q, k, tl.load(lengths + row), scale, place)
-    if DROP:
-        drawn = ((row * HEADS + head) * BLOCK + place[:, None]) * BLOCK + place[None, :]
-        share = tl.where(_kept(seed, site, drawn, p), share / (1.0 - p), 0.0)
-    mixed = tl.dot(share.to(v.dtype), v)
-    tl.store(
-        out + token[:, None] * H + column[None, :], mixed.to(out.dtype.element_ty), mask=inside
-    )
-
-
-@triton.jit(do_not_specialize=["site"])  # type: ignore[untyped-decorator,unused-ignore]
-def _attend_back_kernel(  # type: ignore[no-untyped-def]
-    qkv,
-    biases,
-    lengths,
-    grad,
-    out,
-    sums,
-    seed,
-    site,
-    p,
-    scale,
-    T,
-    HEADS: tl.constexpr,
-    D: tl.constexpr,
-    DROP: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """One head of one text: the gradients of its queries, keys and values, and their sums over the text for the biases."""
-    row, head = tl.program_id(0), tl.program_id(1)
-    H = HEADS * D
-    place, column = tl.arange(0, BLOCK), head * D + tl.arange(0, D)
-    inside = (place < T)[:, None]
-    token = row.to(tl.int64) * T + place
-    spot = token[:, None] * (3 * H) + column[None, :]
-    q = _with_bias(qkv + spot, biases + column, inside)
-    k = _with_bias(qkv + spot + H, biases + H + column, inside)
-    v = _with_bias(qkv + spot + 2 * H, biases + 2 * H + column, inside)
-    do = tl.load(grad + token[:, None] * H + column[None, :], mask=inside, other=0.0)
-    share = _scores(q, k, tl.load(lengths + row), scale, place)
-    slope = tl.dot(do, tl.trans(v))
-    used = share
-    if DROP:
-        drawn = ((row * HEADS + head) * BLOCK + place[:, None]) * BLOCK + place[None, :]
-        kept = _kept(seed, site, drawn, p)
-        used = tl.where(kept, share / (1.0 - p), 0.0)
-        slope = tl.where(kept, slope / (1.0 - p), 0.0)
-    half = out.dtype.element_ty
-    dv = tl.dot(tl.trans(used.to(half)), do)
-    slope = share * (slope - tl.sum(slope * share, 1)[:, None]) * scale
-    slope = tl.where(inside, slope, 0.0).to(half)  # rows beyond the text have no gradient
-    dq = tl.dot(slope, k)
-    dk = tl.dot(tl.trans(slope), q)
-    tl.store(out + spot, dq.to(half), mask=inside)
-    tl.store(out + spot + H, dk.to(half), mask=inside)
-    tl.store(out + spot + 2 * H, dv.to(half), mask=inside)
-    own = sums + row * 3 * H + column
-    tl.store(own, tl.sum(dq, 0))
-    tl.store(own + H, tl.sum(tl.where(inside, dk, 0.0), 0))
-    tl.store(own + 2 * H, tl.sum(tl.where(inside, dv, 0.0), 0))
-
-
-@triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _gelu_kernel(x, bias, out, total, C, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """gelu(x + bias) of some of all numbers."""
+    """gelu(x + bias) of BLOCK numbers."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = place < total
     own = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
@@ -256,8 +138,18 @@ def _gelu_kernel(x, bias, out, total, C, BLOCK: tl.constexpr):  # type: ignore[n
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _gelu_back_kernel(grad, x, bias, out, sums, N, C, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Some rows and columns: the gradient of x, and its sums over these rows for the bias."""
+def _gelu_back_kernel(  # type: ignore[no-untyped-def]
+    grad,
+    x,
+    bias,
+    out,
+    sums,
+    N,
+    C,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """ROWS rows and BLOCK columns: the gradient of x, and its sums over these rows for the bias."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = (row < N)[:, None] & (column < C)[None, :]
@@ -271,19 +163,16 @@ def _gelu_back_kernel(grad, x, bias, out, sums, N, C, ROWS: tl.constexpr, BLOCK:
     tl.store(sums + tl.program_id(0) * C + column, tl.sum(slope, 0), mask=column < C)
 
 
-@triton.jit(do_not_specialize=["site"])  # type: ignore[untyped-decorator,unused-ignore]
-def _drop_kernel(x, out, seed, site, p, total, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Dropout of some of all numbers."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < total
-    own = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-    own = tl.where(_kept(seed, site, place, p), own / (1.0 - p), 0.0)
-    tl.store(out + place, own.to(out.dtype.element_ty), mask=inside)
-
-
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _column_kernel(x, out, N, C, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The sums of some columns over all rows."""
+def _column_kernel(  # type: ignore[no-untyped-def]
+    x,
+    out,
+    N,
+    C,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """The sums of BLOCK columns over all rows."""
     row = tl.arange(0, ROWS)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
@@ -295,10 +184,18 @@ def _column_kernel(x, out, N, C, ROWS: tl.constexpr, BLOCK: tl.constexpr):  # ty
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
-def _scatter_kernel(
-    ids, order, grad, out, N, H, skipped, ROWS: tl.constexpr, COLUMNS: tl.constexpr
-):  # type: ignore[no-untyped-def]
-    """The first of some sorted tokens with one id adds up the gradients of them all."""
+def _scatter_kernel(  # type: ignore[no-untyped-def]
+    ids,
+    order,
+    grad,
+    out,
+    N,
+    H,
+    skipped,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):
+    """Tokens are sorted by id: the first one with an id adds up the gradients of all that have it."""
     token = tl.program_id(0)
     own = tl.load(ids + token)
     before = tl.load(ids + token - 1, mask=token > 0, other=-1)
@@ -315,7 +212,7 @@ def _scatter_kernel(
             spot = source[:, None] * H + column[None, :]
             total += tl.load(grad + spot, mask=same[:, None] & inside[None, :], other=0.0)
             start += ROWS
-            more = tl.sum(same.to(tl.int32), 0) // ROWS  # only a full stretch may go on
+            more = tl.sum(same.to(tl.int32), 0) // ROWS  # only after a full block there can be more
         tl.store(out + own * H + column, tl.sum(total, 0), mask=inside)
 
 
@@ -334,7 +231,9 @@ def norm(
     p: float,
     half: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(normalised (N, H), the same in half precision, what was normalised, its means and inverse deviations)."""
+    """(normalised (N, H), the same in half precision, what was normalised, its means and inverse
+    deviations).
+    """
     N, H = rest.shape
     out = torch.empty_like(rest)
     small = torch.empty(N, H, dtype=half, device=rest.device)
@@ -380,7 +279,9 @@ def norm_back(
     p: float,
     half: torch.dtype | None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """(gradient of rest (N, H), of a in `half` where it is given, sums (3, H) for gain, shift and bias)."""
+    """(gradient of rest (N, H), of a in `half` where it is given, sums (3, H) for gain, shift and
+    bias).
+    """
     N, H = total.shape
     block = triton.next_power_of_2(H)
     rows = _rows(block)
@@ -414,59 +315,6 @@ def norm_back(
     return grad_rest, grad_a, column_sums(sums, 3 * H if grad_a is not None else 2 * H)
 
 
-def attend(
-    qkv: Tensor,
-    biases: Tensor,
-    lengths: Tensor,
-    T: int,
-    heads: int,
-    seed: Tensor,
-    site: int,
-    p: float,
-) -> Tensor:
-    """Attention (N, H) over texts of T tokens, of which the first `lengths` (R,) are real; qkv (N, 3 H) and biases (3 H,)."""
-    out = torch.empty(len(qkv), qkv.shape[1] // 3, dtype=qkv.dtype, device=qkv.device)
-    _attend_kernel[(len(lengths), heads)](
-        qkv, biases, lengths, out, seed, site, p, **_attention(qkv, T, heads, p)
-    )
-    return out
-
-
-def attend_back(
-    qkv: Tensor,
-    biases: Tensor,
-    lengths: Tensor,
-    grad: Tensor,
-    T: int,
-    heads: int,
-    seed: Tensor,
-    site: int,
-    p: float,
-) -> tuple[Tensor, Tensor]:
-    """The gradients of qkv (N, 3 H) and of the biases (3 H,) from that of the attention's result (N, H)."""
-    out = torch.empty_like(qkv)
-    sums = torch.empty(len(lengths), qkv.shape[1], dtype=torch.float32, device=qkv.device)
-    _attend_back_kernel[(len(lengths), heads)](
-        qkv, biases, lengths, grad, out, sums, seed, site, p, **_attention(qkv, T, heads, p)
-    )
-    return out, column_sums(sums, qkv.shape[1])
-
-
-def _attention(qkv: Tensor, T: int, heads: int, p: float) -> dict[str, Any]:
-    D = qkv.shape[1] // 3 // heads
-    block = max(16, triton.next_power_of_2(T))
-    warps = 8 if block >= 128 else 4 if block >= 64 else 2
-    return {
-        "scale": D**-0.5,
-        "T": T,
-        "HEADS": heads,
-        "D": D,
-        "DROP": p > 0,
-        "BLOCK": block,
-        "num_warps": warps,
-    }
-
-
 def gelu(x: Tensor, bias: Tensor) -> Tensor:
     """gelu(x + bias) of x (N, C), in x's precision."""
     out = torch.empty_like(x)
@@ -485,15 +333,6 @@ def gelu_back(grad: Tensor, x: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     return out, column_sums(sums, C)
 
 
-def drop(x: Tensor, seed: Tensor, site: int, p: float) -> Tensor:
-    """Dropout of x; what it does to a gradient too."""
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    if x.numel():
-        _drop_kernel[(triton.cdiv(x.numel(), 1024),)](x, out, seed, site, p, x.numel(), BLOCK=1024)
-    return out
-
-
 def column_sums(x: Tensor, columns: int) -> Tensor:
     """The sums (columns,) of the first columns of x (P, C)."""
     out = torch.empty(columns, dtype=torch.float32, device=x.device)
@@ -502,16 +341,18 @@ def column_sums(x: Tensor, columns: int) -> Tensor:
 
 
 def scatter(ids: Tensor, grad: Tensor, rows: int, skipped: int) -> Tensor:
-    """The gradient (rows, H) of an embedding from those of its tokens (N, H), always added in the same order."""
+    """The gradient (rows, H) of an embedding from those of its tokens (N, H), always added in the
+    same order.
+    """
     N, H = grad.shape
     out = torch.zeros(rows, H, dtype=torch.float32, device=grad.device)
     known, order = torch.sort(ids, stable=True)
     _scatter_kernel[(N, triton.cdiv(H, 128))](
-        known, order, grad, out, N, H, skipped, ROWS=SORTED, COLUMNS=128
+        known, order, grad, out, N, H, skipped, ROWS=TOKENS_AT_ONCE, COLUMNS=128
     )
     return out
 
 
 def _rows(block: int) -> int:
-    """How many rows of so many numbers a program takes at once."""
+    """How many rows of so many numbers one program works on."""
     return max(1, 4096 // block)

@@ -34,7 +34,7 @@ from closeknit.progress import say
 from closeknit.samplers import batches_per_epoch, rows_that_meet
 from closeknit.schedules import build_schedule
 from closeknit.surgery import pcgrad
-from closeknit.tasks import Shelved, Task, labels_of
+from closeknit.tasks import DeviceBatches, Task, labels_of
 from closeknit.tokenisers import Tokeniser
 from closeknit.tokens import Tokens
 from closeknit.training import Training, train
@@ -96,7 +96,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             world=self.world,
             schedule=schedule,
             combine=combine,
-            tell=self.tell,
+            log=self.tell,
         )
 
     def _check_parts(self) -> dict[str, tuple[Examples, Tokens]]:
@@ -200,7 +200,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         )
         copies = objective.copies
         starts = (0, rows) if isinstance(head, PairHead) else (0,) * copies
-        batch = Shelved(
+        batch = DeviceBatches(
             tokens,
             labels_of(targets, self.world.device, copies),
             plan,

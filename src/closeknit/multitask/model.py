@@ -243,11 +243,13 @@ def build_top_and_heads(
 ) -> nn.ModuleDict:
     """Give the encoder its top, and make a head for each task."""
     shared = config.shared
-    encoder.top = Top(
-        encoder.dim,
-        dropout=shared.dropout,
-        shared=shared.layer,
-        shared_dropout=shared.layer_dropout,
+    encoder.put_on_top(
+        Top(
+            encoder.dim,
+            dropout=shared.dropout,
+            shared=shared.layer,
+            shared_dropout=shared.layer_dropout,
+        )
     )
     return nn.ModuleDict(
         {name: build_head(task, encoder.dim, answers[name]) for name, task in config.tasks.items()}
