@@ -156,12 +156,12 @@ def test_views_and_groups_reach_the_objective(tiny):
 def gradients(fit, chunk, monkeypatch=None):
     """Gradients of the first step with this chunk size."""
     training = fit.training
-    training.config = dataclasses.replace(training.config, chunk_size=chunk)
+    training.gradients.chunk_size = chunk
     training.learners.train()
     training.optimizer.zero_grad()
     (task,) = training.tasks
     batch = task.batch(0, 0, 1)
-    loss, _ = training._gradients(task, batch, 0.7)
+    loss, _ = training.gradients.of_batch(task, batch, 0.7, training.dropout_seeds)
     return float(loss.detach()), {
         n: p.grad.clone() for n, p in training.learners.named_parameters() if p.grad is not None
     }
@@ -176,13 +176,14 @@ def whole_graph(fit, chunk):
     training.optimizer.zero_grad()
     (task,) = training.tasks
     parts = [
-        training._views(task, piece, n) for n, piece in enumerate(task.batch(0, 0, 1).chunks(chunk))
+        training.gradients.views(task, piece, training.dropout_seeds, n)
+        for n, piece in enumerate(task.batch(0, 0, 1).chunks(chunk))
     ]
     views = {
         name: View(torch.cat([p[name].z for p in parts]), torch.cat([p[name].y for p in parts]))
         for name in task.objective.views
     }
-    loss, _ = training._objective(task, views, False)
+    loss, _ = task.objective(views, 0.0)
     (0.7 * loss).backward()
     return float(loss.detach()), {
         n: p.grad.clone() for n, p in training.learners.named_parameters() if p.grad is not None
