@@ -6,13 +6,15 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -35,42 +37,69 @@ def rows_of(out: Path) -> list[str]:
     )
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+# Ray chooses every port itself. A port that a test picks beforehand may be taken by another process before Ray starts.
+OWN_PORTS = ("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0")
+
+
+@dataclass
+class Node:
+    """One Ray node: its process and the file that its messages go to."""
+
+    process: subprocess.Popen
+    log: Path
+
+    def kill(self) -> None:
+        """Kill the whole node at once, as when a machine loses power."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def address(self) -> str:
+        """Wait until a head node says at which address other nodes reach it."""
+        deadline = time.monotonic() + 120
+        while True:
+            messages = self.log.read_text()
+            if found := re.search(r"ray start --address='([^']+)'", messages):
+                return found[1]
+            assert self.process.poll() is None, messages
+            assert time.monotonic() < deadline, messages
+            time.sleep(0.1)
 
 
 @contextlib.contextmanager
-def node(folder: Path, *arguments: str):
-    """One Ray node as `ray start` makes it, in a process group of its own."""
-    command = [
-        Path(sys.executable).with_name("ray"),
-        "start",
-        "--block",
-        "--num-cpus=1",
-        "--disable-usage-stats",
-        *arguments,
-    ]
+def ray_node(log: Path, *arguments: str) -> Iterator[Node]:
+    """Start a Ray node as a user does, in a process group that ends with this context."""
+    command = [Path(sys.executable).with_name("ray"), "start", "--block", "--num-cpus=1"]
+    command += ["--disable-usage-stats", *OWN_PORTS, *arguments]
     environment = {
         **os.environ,
         "RAY_DEDUP_LOGS": "0",
         "RAY_ENABLE_MULTI_TENANCY": "1",
         "OMP_NUM_THREADS": "1",
     }
-    with (folder / f"node-{time.monotonic_ns()}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
-        try:
-            yield process
-        finally:
-            kill(process)
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, env=environment
+        )
+    node = Node(process, log)
+    try:
+        yield node
+    finally:
+        node.kill()
 
 
-def kill(process: subprocess.Popen) -> None:
-    """The whole node at once, as when a machine loses power."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+@contextlib.contextmanager
+def study_driver(log: Path, folder: Path, address: str) -> Iterator[subprocess.Popen]:
+    """Run the study of this folder on the cluster at this address, in a process that ends with this context."""
+    script = folder / "drive.py"
+    script.write_text(DRIVE)
+    with log.open("w") as output:
+        driver = subprocess.Popen([sys.executable, script, address, folder], stderr=output)
+    try:
+        yield driver
+    finally:
+        driver.kill()
+        driver.wait()
 
 
 @pytest.fixture
@@ -86,30 +115,32 @@ def study(tiny, small_csv):
     return Study((Source(str(small_csv)),), configs, sizes=(0,), folds=3, seeds=(2, 16, 128))
 
 
-def test_a_node_dies_and_all_results_arrive_once(study, tmp_path, request):
+@pytest.fixture
+def short_folder():
+    """A folder with a short path: Ray puts Unix sockets there, whose paths may have 107 bytes at most."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_node_dies_and_all_results_arrive_once(study, tmp_path, short_folder):
     run_study(study, tmp_path / "here", place=Place(threads=1), show=False)
-    port = free_port()
-    short = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # sockets need a short path
-    request.addfinalizer(lambda: shutil.rmtree(short, ignore_errors=True))
-    storage = ("--temp-dir", str(short))
-    script = tmp_path / "drive.py"
-    script.write_text(DRIVE)
     (tmp_path / "study.pickle").write_bytes(pickle.dumps(study))
-    head = node(tmp_path, "--head", f"--port={port}", "--include-dashboard=false", *storage)
-    with head, node(tmp_path, f"--address=127.0.0.1:{port}") as second:
-        driver = subprocess.Popen(
-            [sys.executable, str(script), f"127.0.0.1:{port}", str(tmp_path)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        results, ended = tmp_path / "cluster" / "results.jsonl", time.monotonic() + 300
+    results = tmp_path / "cluster" / "results.jsonl"
+    log = tmp_path / "driver.log"
+    head_options = ("--head", "--port=0", "--include-dashboard=false", f"--temp-dir={short_folder}")
+    with contextlib.ExitStack() as stack:
+        head = stack.enter_context(ray_node(tmp_path / "head.log", *head_options))
+        address = head.address()
+        second = stack.enter_context(ray_node(tmp_path / "second.log", f"--address={address}"))
+        driver = stack.enter_context(study_driver(log, tmp_path, address))
+        deadline = time.monotonic() + 300
         while len(list(read_lines(results))) < 4:
-            assert driver.poll() is None, driver.stderr.read()
-            assert time.monotonic() < ended, "the cluster did nothing"
+            assert driver.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, "the cluster did nothing"
             time.sleep(0.1)
-        kill(second)
-        _, complaints = driver.communicate(timeout=300)
-        assert driver.returncode == 0, complaints
+        second.kill()
+        assert driver.wait(timeout=300) == 0, log.read_text()
     found = rows_of(tmp_path / "cluster")
     assert len(found) == len(set(found)) == 2 * 3 * 3  # all of them, none twice
     assert found == rows_of(tmp_path / "here")  # the bits of the local ones
@@ -118,12 +149,9 @@ def test_a_node_dies_and_all_results_arrive_once(study, tmp_path, request):
 DRIVE = """
 import pickle, sys, time
 from pathlib import Path
-address, folder = sys.argv[1], Path(sys.argv[2])
-import socket
-while socket.socket().connect_ex((address.split(":")[0], int(address.split(":")[1]))):
-    time.sleep(0.2)
 from closeknit.comparison import Place, run_study
 import ray
+address, folder = sys.argv[1], Path(sys.argv[2])
 study = pickle.loads((folder / "study.pickle").read_bytes())
 ray.init(address=address, log_to_driver=False)
 while len([n for n in ray.nodes() if n["Alive"]]) < 2:
