@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from closeknit.plots import distance_map, pyplot
-from closeknit.protocol import read_results
 from closeknit.report import markdown_report, summarise
+from closeknit.studies.results import read_results
 
 RESULTS = Path(__file__).parent / "results"
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from closeknit import catalogue, report
 from closeknit.classification.fit import Fit
-from closeknit.comparison import run_study
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.encoder import load_encoder
 from closeknit.evaluation import outputs, softmax
 from closeknit.pages import write_report
 from closeknit.progress import follow, say
-from closeknit.protocol import Result
-from closeknit.study import Source, Study
+from closeknit.studies.results import Result
+from closeknit.studies.run import finish_study
+from closeknit.studies.study import Source, Study
 
 OBJECTIVES = ("cross_entropy", "triple_entropy")
 # Small batches at a high rate: the classes part in four passes, on two cores in minutes.
@@ -61,10 +61,10 @@ def run_demo(out: Path, *, folds: int = 3, encoder: str | None = None, overwrite
         f"1. {len(training)} messages in {len(training.classes)} easily confused classes, {folds} folds, two objectives"
     )
     study = Study((Source("messages"),), configs, sizes=(0,), folds=folds, seeds=(2,))
-    rows = run_study(study, out / "comparison", command="closeknit demo", overwrite=overwrite)
-    lines = report.summarise(rows, OBJECTIVES[0])
+    finished = finish_study(study, out / "comparison", command="closeknit demo", overwrite=overwrite)
+    rows, lines = finished.results, finished.lines
     table, words = report.markdown_table(lines), report.in_words(lines[1], OBJECTIVES[0])
-    page = write_report(out / "comparison")
+    page = write_report(out / "comparison", lines)
 
     say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
     before_encoder, tokeniser = load_encoder(encoder, max_length=MAX_LENGTH, vocabulary=training)

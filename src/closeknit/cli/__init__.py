@@ -15,9 +15,10 @@ from typing import Annotated
 
 import typer
 
-# isort: skip
-from closeknit.cli.shared import app
 from closeknit.errors import CloseknitError, Stopped
+
+from . import training, comparing, using, looking  # isort: skip  # noqa: F401  in the order of the help
+from .shared import app
 
 __all__ = ["app", "main"]
 

@@ -93,7 +93,6 @@ def compare(
     """
     import shlex
 
-    from closeknit.comparison import Place, run_study, write_tables
     from closeknit.config import read_tables
     from closeknit.pages import write_report
     from closeknit.progress import say
@@ -105,7 +104,8 @@ def compare(
         overall_in_words,
         paper_table,
     )
-    from closeknit.study import read_study
+    from closeknit.studies.run import Place, finish_study
+    from closeknit.studies.study_file import read_study
 
     asked: dict[str, Any] = {}
     if search is not None:
@@ -134,10 +134,9 @@ def compare(
     place = Place(workers, ray, threads, gpus)
     with stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):
         command = "closeknit " + shlex.join(sys.argv[1:])
-        results = run_study(study, out, place=place, command=command, overwrite=overwrite)
-        lines = write_tables(out, study.reference, results)
+        lines = finish_study(study, out, place=place, command=command, overwrite=overwrite).lines
         say("writing the report")
-        page = write_report(out)
+        page = write_report(out, lines)
     if json:
         import dataclasses
 

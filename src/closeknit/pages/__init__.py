@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import charts
-from ..report import in_words, optimism, over_sets, overall_in_words, standings
+from ..report import Line, in_words, optimism, over_sets, overall_in_words, standings
 from .cells import cell_view
 from .folder import Study, cell_name, read_study
 from .multitask import multitask_contents
@@ -26,9 +26,12 @@ _SELECTION = {
 }
 
 
-def write_report(folder: Path) -> Path:
-    """Write `report.html` into a study folder, whole or not at all; an unfinished study is shown as far as it is."""
-    return _write_page(folder, "report.html", _contents(read_study(folder)))
+def write_report(folder: Path, lines: list[Line] | None = None) -> Path:
+    """Write `report.html` into a study folder, whole or not at all; an unfinished study is shown as far as it is.
+
+    `lines` are the statistics of all runs in the folder, where the caller has computed them already.
+    """
+    return _write_page(folder, "report.html", _contents(read_study(folder, lines)))
 
 
 def write_multitask_report(folder: Path) -> Path:

@@ -71,8 +71,11 @@ def whole_ticks(last: int) -> list[int]:
     return list(range(1, last + 1, 1 + (last - 1) // 6)) if last > 1 else []
 
 
-def read_study(folder: Path) -> Study:
-    """The study in a folder; lines that were cut short or are of another make are passed over."""
+def read_study(folder: Path, lines: list[Line] | None = None) -> Study:
+    """The study in a folder; damaged lines of its files are skipped.
+
+    `lines` are the statistics of its runs; they are computed if they are not given.
+    """
     path = folder / "study.json"
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
@@ -103,6 +106,8 @@ def read_study(folder: Path) -> Study:
             cell[1],
         ),
     )
+    if lines is None:
+        lines = summarise(runs, baseline)
     return Study(
         folder,
         settings,
@@ -111,7 +116,7 @@ def read_study(folder: Path) -> Study:
         baseline,
         list(dict.fromkeys([baseline, *names])),
         cells,
-        summarise(runs, baseline) if runs else [],
+        lines,
     )
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
 from closeknit.errors import ConfigError
-from closeknit.protocol import read_lines
-from closeknit.study import Source, Study
+from closeknit.json_lines import read_json_lines as read_lines
+from closeknit.studies.run import Place, run_study
+from closeknit.studies.study import Source, Study
 
 pytest.importorskip("ray", reason="needs the extra cluster")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -149,7 +149,7 @@ def test_a_node_dies_and_all_results_arrive_once(study, tmp_path, short_folder):
 DRIVE = """
 import pickle, sys, time
 from pathlib import Path
-from closeknit.comparison import Place, run_study
+from closeknit.studies.run import Place, run_study
 import ray
 address, folder = sys.argv[1], Path(sys.argv[2])
 study = pickle.loads((folder / "study.pickle").read_bytes())
@@ -167,5 +167,5 @@ def test_a_cluster_that_is_not_there_is_named(study, tmp_path):
 
 
 def test_workers_and_a_cluster_do_not_go_together():
-    with pytest.raises(ConfigError, match="cannot go together"):
+    with pytest.raises(ConfigError, match="cannot be used together"):
         Place(workers=2, ray="auto")
