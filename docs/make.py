@@ -27,7 +27,7 @@ ROWS = [
         [
             ("evaluate", "scores", "evaluation, metrics"),
             ("save", "model folder", "model"),
-            ("record", "Result rows", "protocol"),
+            ("record", "Result rows", "studies"),
             ("report", "table, test, picture", "report, plots"),
         ],
     ),

@@ -304,3 +304,25 @@ def test_folds_too_small_to_learn_or_search_in_are_told_before_the_first_run(stu
     with pytest.raises(DataError, match="only one class has two rows or more there"):
         run_study(alone, tmp_path / "out", show=False)
     assert not (tmp_path / "out").exists()
+
+
+def test_the_statistics_of_a_comparison_are_computed_once(
+    small_csv, tiny, closeknit, tmp_path, monkeypatch
+):
+    from closeknit.pages import folder as page_folder
+    from closeknit.studies import folder as study_folder
+
+    calls = []
+    original = study_folder.summarise
+    for module in (page_folder, study_folder):
+        monkeypatch.setattr(
+            module, "summarise", lambda *given: calls.append(given) or original(*given)
+        )
+    options = ("--objectives", "cross_entropy,supcon", "--folds", 2, "--seeds", 2, "--epochs", 1)
+    command = ("compare", small_csv, *options, "--sizes", "all", "--encoder", tiny())
+    closeknit(*command, "--threads", 1, "--set", "encoder.max_length=16", "--out", "study")
+    assert len(calls) == 1
+    compared = (tmp_path / "study" / "report.html").read_text()
+    closeknit("report", "study")
+    assert len(calls) == 2
+    assert (tmp_path / "study" / "report.html").read_text() == compared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import multiprocessing
 import os
 import random
@@ -38,6 +39,36 @@ def first_jobs(made):
     data = StudyData.load(made)
     generators = JobPlanner(made, data).generators(make_folds(made, data), {})
     return data, [next(generator)[0] for generator in generators]
+
+
+def test_jobs_that_take_turns_give_the_outcomes_of_jobs_alone(study, monkeypatch):
+    """As on a GPU, but without streams; more jobs start once the memory of the first is known."""
+    data, jobs = first_jobs(study())
+    jobs = [dataclasses.replace(job, keep_details=True, keep_vectors=False) for job in jobs]
+    monkeypatch.setattr(runners, "memory_is_plenty", lambda device: True)
+    monkeypatch.setattr(runners, "UPDATES_PER_TURN", 1)
+
+    def outcomes(slots):
+        """The scores and losses of all jobs, and how many jobs were busy when each one ended."""
+        monkeypatch.setattr(
+            runners, "_make_slots", lambda _: [runners._Slot(None) for _ in range(slots)]
+        )
+        runner = runners.InProcessRunner(data.examples, 1)
+        waiting, found, busy = list(jobs), {}, []
+        while len(found) < len(jobs):
+            while waiting and runner.capacity > 0:
+                runner.submit(waiting.pop(0))
+            outcome = runner.next_outcome()
+            found[outcome.key] = outcome.scores, outcome.details["history"]
+            busy.append(1 + sum(not slot.is_free for slot in runner.slots))
+        runner.close()
+        return found, busy
+
+    alone, one_by_one = outcomes(1)
+    in_turns, together = outcomes(3)
+    assert alone == in_turns
+    assert set(one_by_one) == {1}
+    assert together[0] == 1 and max(together) == 3
 
 
 def test_a_worker_that_dies_is_replaced(study, tmp_path):

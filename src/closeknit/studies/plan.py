@@ -105,15 +105,15 @@ def _check_hard_sets(study: Study, examples: Mapping[str, Examples]) -> None:
 
 def make_folds(study: Study, data: StudyData, log: Callable[[str], None] = say) -> list[Fold]:
     """The folds of every seed of every size of every data set."""
-    made: list[Fold] = []
+    all_folds: list[Fold] = []
     for name, examples in data.examples.items():
         labels = examples.required_labels
         for size in sorted({min(size or len(labels), len(labels)) for size in study.sizes}):
             if size < max(study.sizes) and size == len(labels):
                 log(f"{name} has {size:,} rows; all of them are used")
             for seed in study.seeds:
-                made += _folds_of_seed(study, name, labels, size, seed, log)
-    return made
+                all_folds += _folds_of_seed(study, name, labels, size, seed, log)
+    return all_folds
 
 
 def _folds_of_seed(

@@ -111,7 +111,9 @@ def _search_tables(tables: Tables) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table [search] without its spaces, and the tables [search.spaces.NAME]."""
     search = dict(tables.get("search", {}))
     spaces = search.pop("spaces", {})
-    if not isinstance(spaces, dict) or not all(isinstance(own, dict) for own in spaces.values()):
+    if not isinstance(spaces, dict) or not all(
+        isinstance(space, dict) for space in spaces.values()
+    ):
         raise ConfigError(
             f"search.spaces is {spaces!r}; write a table for each objective: [search.spaces.NAME]"
         )
@@ -270,7 +272,7 @@ def _source(value: Any) -> Source:
             f"study.data has {value!r}; name is a text, classes a whole number, labels and parts are lists of texts, "
             'like ["0", "1"]'
         )
-    return Source(**{**value, **{key: tuple(own) for key, own in lists.items()}})
+    return Source(**{**value, **{key: tuple(values) for key, values in lists.items()}})
 
 
 def _search_config(settings: Mapping[str, Any]) -> SearchConfig:
