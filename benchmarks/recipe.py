@@ -28,11 +28,11 @@ import torch
 from closeknit.classification.fit import ClassifierFit
 from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue
-from closeknit.json_lines import read_json_lines
+from closeknit.json_lines import append_json_line, read_json_lines
 from closeknit.models.memory import Stock
 from closeknit.models.saved_model import versions
-from closeknit.protocol import Job, append_line
-from closeknit.runners import Here, cores
+from closeknit.studies.jobs import Job
+from closeknit.studies.runners import InProcessRunner, threads_per_worker
 
 ROWS, TESTED = 1000, 1500
 SETS = "trec mr cr sst2 mrpc sst5 isear empathetic_dialogues goemotions banking77 subj mpqa".split()
@@ -162,17 +162,18 @@ def main() -> None:
             for job in jobs(name, examples, made, options.draws, options.encoder, options.shots)
             if job.key not in done
         ]
-        runner, of = Here({name: examples}, cores()), {job.key: job for job in wanted}
+        runner = InProcessRunner({name: examples}, threads_per_worker(0))
+        of = {job.key: job for job in wanted}
         waiting, finished = list(wanted), 0
         while finished < len(wanted):
-            while waiting and runner.room > 0:
+            while waiting and runner.capacity > 0:
                 runner.submit(waiting.pop(0))
-            outcome = runner.next()
+            outcome = runner.next_outcome()
             job, finished = of[outcome.key], finished + 1
             record = {"key": job.key, "shots": options.shots, "data": name, "variant": job.objective, "draw": job.fold,
                       "steps": outcome.steps, "seconds": round(outcome.seconds, 3), "error": outcome.error,
                       **outcome.scores}  # fmt: skip
-            append_line(path, record)
+            append_json_line(path, record)
             done[job.key] = record
         runner.close()
         print(f"{name}: {len(wanted)} runs", file=sys.stderr, flush=True)

@@ -30,8 +30,8 @@ ROWS = [
         [
             ("evaluate", "scores", "evaluation, metrics"),
             ("save", "model folder", "model"),
-            ("record", "Result rows", "protocol"),
-            ("report", "table, test, picture", "study_tables, charts"),
+            ("record", "Result rows", "studies"),
+            ("report", "table, test, picture", "studies, charts"),
         ],
     ),
 ]

@@ -12,10 +12,10 @@ from closeknit.embedding_config import EmbeddingConfig, MethodConfig
 from closeknit.encoder_config import EncoderConfig
 from closeknit.multitask.config import MultiTaskConfig, PretrainConfig, SharedConfig, TaskConfig
 from closeknit.schedules import ScheduleConfig
-from closeknit.search import SearchConfig
 from closeknit.settings import SettingsTable, json_schema, settings_markdown
-from closeknit.study import Source, StudyTable
-from closeknit.study_file import study_schema
+from closeknit.studies.search import SearchConfig
+from closeknit.studies.study import Source, StudyTable
+from closeknit.studies.study_file import study_schema
 from closeknit.train_config import TrainConfig
 
 DOCS = Path(__file__).resolve().parent

@@ -1,54 +1,73 @@
-"""The tables of the result rows that are kept here: python studies/tables.py
+"""Makes the tables of the results that are kept here: python studies/tables.py
 
-For each results/NAME.jsonl results/NAME.md, with the tests that `closeknit compare` makes. A cell that has run on half its folds
-or fewer is left out; what is not whole is named at the end. Draws the label distances that CLLD learnt, and what the recipe
-gains on every data set, too.
+For each results/NAME.jsonl it writes results/NAME.md, with the same tests as `closeknit compare`. Runs
+of an objective on a data set are left out if half of their folds or more are missing; what is
+incomplete is named at the end. It also draws the label distances that CLLD learnt, and the gain of
+the recipe on each data set.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from closeknit.charts.png import distance_map, pyplot
-from closeknit.protocol import read_results
+from closeknit.studies.results import Result, read_results
 from closeknit.study_statistics import summarise
 from closeknit.study_tables import markdown_report
 
 RESULTS = Path(__file__).parent / "results"
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
+GAIN_COLOURS = ("#8a97a0", "#c8553d")
 
 
 def tables(path: Path) -> str:
-    rows = read_results(path)
-    parts = []
-    for encoder in dict.fromkeys(row.encoder for row in rows):
-        own = [row for row in rows if row.encoder == encoder]
-        runs = Counter((row.data, row.size, row.objective) for row in own)
-        kept = [row for row in own if 2 * runs[row.data, row.size, row.objective] > row.folds]
-        names = [row.objective for row in own]
-        reference = "cross_entropy" if "cross_entropy" in names else names[0]
-        based = {row.data for row in kept if row.objective == reference}
-        kept = [row for row in kept if row.data in based]
-        text = f"# {path.stem}: {encoder}\n\n"
-        if kept:
-            text += markdown_report(summarise(kept, reference), reference)
-        short = [
-            f"{data}, {size:,} rows, {objective}: {number} of {own[0].folds}"
-            for (data, size, objective), number in runs.items()
-            if number < own[0].folds
-        ]
-        if short:
-            text += "\nNot whole: " + "; ".join(short) + ".\n"
-        parts.append(text)
-    return "\n".join(parts)
+    """The tables of a file of results, one after another for each encoder."""
+    results = read_results(path)
+    encoders = dict.fromkeys(result.encoder for result in results)
+    return "\n".join(
+        encoder_tables(
+            f"{path.stem}: {encoder}", [result for result in results if result.encoder == encoder]
+        )
+        for encoder in encoders
+    )
+
+
+def encoder_tables(title: str, results: Sequence[Result]) -> str:
+    """The tables of the results of one encoder."""
+    runs = Counter((result.data, result.size, result.objective) for result in results)
+    folds = results[0].folds
+    objectives = [result.objective for result in results]
+    reference = "cross_entropy" if "cross_entropy" in objectives else objectives[0]
+    kept = [
+        result
+        for result in results
+        if 2 * runs[result.data, result.size, result.objective] > result.folds
+    ]
+    with_reference = {result.data for result in kept if result.objective == reference}
+    kept = [result for result in kept if result.data in with_reference]
+    text = f"# {title}\n\n"
+    if kept:
+        text += markdown_report(summarise(kept, reference), reference)
+    incomplete = [
+        f"{data}, {size:,} rows, {objective}: {number} of {folds}"
+        for (data, size, objective), number in runs.items()
+        if number < folds
+    ]
+    if incomplete:
+        text += "\nNot whole: " + "; ".join(incomplete) + ".\n"
+    return text
 
 
 def gains(name: str) -> dict[str, float]:
-    """Points of weighted F1 that the recipe is ahead of a tuned cross-entropy on each data set of a study."""
+    """For each data set of a study, the gain of the recipe over a tuned cross-entropy.
+
+    The gain is in points of weighted F1.
+    """
     lines = summarise(read_results(RESULTS / f"{name}.jsonl"), "cross_entropy")
     return {
         line.data: 100 * line.gain.mean for line in lines if line.objective == "auto" and line.gain
@@ -56,18 +75,23 @@ def gains(name: str) -> dict[str, float]:
 
 
 def recipe_chart(path: Path) -> None:
+    """Draw the gains of the recipe on all data sets, smallest first."""
     plt = pyplot()
     groups = {"had a part in choosing it": gains("small"), "had none": gains("fresh")}
-    colours = dict(zip(groups, ("#8a97a0", "#c8553d"), strict=True))
-    every = sorted(
-        (gain, data, title) for title, own in groups.items() for data, gain in own.items()
+    colours = dict(zip(groups, GAIN_COLOURS, strict=True))
+    bars = sorted(
+        (gain, data, title) for title, group in groups.items() for data, gain in group.items()
     )
     figure, axes = plt.subplots(figsize=(8.5, 7.2), layout="constrained")
-    axes.barh([data.replace("_", " ") for _, data, _ in every], [gain for gain, _, _ in every],
-              color=[colours[title] for _, _, title in every], height=0.7)  # fmt: skip
+    axes.barh(
+        [data.replace("_", " ") for _, data, _ in bars],
+        [gain for gain, _, _ in bars],
+        color=[colours[title] for _, _, title in bars],
+        height=0.7,
+    )
     axes.axvline(0, color="black", linewidth=0.8)
-    for title, own in groups.items():
-        mean = float(np.mean(list(own.values())))
+    for title, group in groups.items():
+        mean = float(np.mean(list(group.values())))
         axes.axvline(mean, color=colours[title], linestyle="--", linewidth=1.2)
         label = f"data sets that {title}: {mean:+.2f} on average"
         axes.scatter([], [], marker="s", s=80, color=colours[title], label=label)
@@ -82,11 +106,20 @@ def recipe_chart(path: Path) -> None:
     plt.close(figure)
 
 
-if __name__ == "__main__":
+def distance_chart(path: Path) -> None:
+    """Draw the label distances that CLLD learnt."""
+    learnt = json.loads((RESULTS / "clld-ablation-distance.json").read_text(encoding="utf-8"))
+    distance = np.asarray(learnt["distance"], dtype=np.float32)
+    distance_map(path, distance, learnt["labels"])
+
+
+def main() -> None:
     for path in sorted(RESULTS.glob("*.jsonl")):
         if not path.stem.endswith("-trials"):
             path.with_suffix(".md").write_text(tables(path), encoding="utf-8")
-    learnt = json.loads((RESULTS / "clld-ablation-distance.json").read_text(encoding="utf-8"))
-    distance = np.asarray(learnt["distance"], dtype=np.float32)
-    distance_map(IMAGES / "label-distance-20newsgroups.png", distance, learnt["labels"])
+    distance_chart(IMAGES / "label-distance-20newsgroups.png")
     recipe_chart(IMAGES / "recipe-gains.png")
+
+
+if __name__ == "__main__":
+    main()

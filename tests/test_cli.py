@@ -435,7 +435,7 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
         (("small.csv", "--search", "3", "--method", "tpee"), "did you mean tpe"),
         (("small.csv", "--search", "3", "--space", "papr"), "did you mean paper"),
         (("small.csv", "--search", "3", "--selection", "nestd"), "did you mean nested"),
-        (("small.csv", "--workers", "2", "--ray", "auto"), "cannot go together"),
+        (("small.csv", "--workers", "2", "--ray", "auto"), "cannot be used together"),
         (("small.csv", "--set", "train.lrr=1"), "did you mean train.lr"),
         (
             ("small.csv", "--set", "objective.centres=3"),
@@ -467,7 +467,7 @@ def test_the_printed_table_says_that_it_is_optimistic(closeknit, small_csv, tiny
 
 
 def test_options_of_objectives_can_be_set_for_all_or_for_one(small_csv):
-    from closeknit.study_file import read_study
+    from closeknit.studies.study_file import read_study
 
     given = {"data": ["small.csv"], "objectives": ["soft_triple", "triple_entropy", "supcon"]}
     changes = {"objective": {"centers": 7}, "triple_entropy": {"gamma": 0.05}}

@@ -185,7 +185,7 @@ def test_open_epochs_at_the_sizes_that_were_measured():
 
 def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(monkeypatch):
     from closeknit import train_config
-    from closeknit.protocol import Job
+    from closeknit.studies.jobs import Job
 
     def keys() -> list[str]:
         rows = np.arange(800), np.arange(800, 1000)

@@ -18,8 +18,8 @@ from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.errors import TrainingError
 from closeknit.graphs import CudaGraphs
 from closeknit.precision import Precision
-from closeknit.protocol import Job
-from closeknit.runners import Here
+from closeknit.studies.jobs import Job
+from closeknit.studies.runners import InProcessRunner
 from conftest import losses_of as run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -201,17 +201,18 @@ def test_runs_side_by_side_are_what_they_are_alone(tiny, small, kind):
     def jobs():
         return [
             Job("small", 36, name, seed, fold, rows[rows % 3 != fold], rows[rows % 3 == fold],
-                tuple(examples.classes), config(tiny, name, kind, seed=seed, lr=1e-2), f"{name}-{seed}-{fold}", details=True)
+                tuple(examples.classes), config(tiny, name, kind, seed=seed, lr=1e-2), f"{name}-{seed}-{fold}", keep_details=True)
             for seed in (2, 3) for name in ("cross_entropy", "triple_entropy", "auto") for fold in range(3)
         ]  # fmt: skip
 
     found = []
     for lanes in (1, 3):
-        runner, waiting, outcomes = Here({"small": examples}, 1, lanes), jobs(), {}
+        runner = InProcessRunner({"small": examples}, 1, lanes)
+        waiting, outcomes = jobs(), {}
         while len(outcomes) < len(jobs()):
-            while waiting and runner.room > 0:
+            while waiting and runner.capacity > 0:
                 runner.submit(waiting.pop(0))
-            outcome = runner.next()
+            outcome = runner.next_outcome()
             outcomes[outcome.key] = outcome
         runner.close()
         found.append(outcomes)
@@ -244,17 +245,17 @@ def test_a_run_pads_as_if_it_were_alone_after_one_with_longer_texts(tiny, small,
         tuple(examples.classes),
         settings,
         "",
-        details=True,
+        keep_details=True,
     )
     expected = {}
     for name, rows in (("both", both), ("short", short)):
         alone = ClassifierFit(examples.select(rows), settings, labels=job.labels)
         run(alone)
         expected[name] = alone.session.history
-    runner = Here({"mixed": examples}, 1, 1)
+    runner = InProcessRunner({"mixed": examples}, 1, 1)
     for name, rows in (("both", both), ("short", short), ("both", both)):
         runner.submit(dataclasses.replace(job, train=rows, key=name))
-        assert runner.next().details["history"] == expected[name]
+        assert runner.next_outcome().details["history"] == expected[name]
 
 
 @pytest.mark.parametrize("method", ["simcse", "mirror", "multiple_negatives"])

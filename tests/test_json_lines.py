@@ -1,19 +1,36 @@
+"""Files with one JSON object per line."""
+
 from __future__ import annotations
 
-from closeknit.json_lines import read_json_lines
+import pytest
+
+from closeknit.json_lines import append_json_line, read_json_lines, remove_unfinished_line
 
 
-def test_damaged_lines_and_lines_without_an_object_are_skipped(tmp_path):
+@pytest.mark.parametrize("cut", range(0, 30, 7))
+def test_an_unfinished_line_is_removed_wherever_it_was_cut(tmp_path, cut):
     path = tmp_path / "lines.jsonl"
-    path.write_bytes(b'{"a": 1}\n\n[1, 2]\n"text"\nnull\n{"b": \xff}\n{"c": "\xc3\xa9"}\n{"cut": ')
-    assert list(read_json_lines(path)) == [{"a": 1}, {"c": "é"}]
+    for number in range(3):
+        append_json_line(path, {"key": f"k{number}", "text": "a\u2028b"})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - cut])
+    removed = remove_unfinished_line(path)
+    kept = list(read_json_lines(path))
+    assert kept == [{"key": f"k{n}", "text": "a\u2028b"} for n in range(len(kept))]
+    assert path.stat().st_size == len(whole) - cut - removed
+    assert remove_unfinished_line(path) == 0
+    append_json_line(path, {"key": "next"})
+    assert list(read_json_lines(path))[-1] == {"key": "next"}
+    assert len(list(read_json_lines(path))) == len(kept) + 1
 
 
 def test_a_missing_file_has_no_lines(tmp_path):
     assert list(read_json_lines(tmp_path / "missing.jsonl")) == []
+    assert remove_unfinished_line(tmp_path / "missing.jsonl") == 0
 
 
-def test_a_line_separator_inside_a_text_does_not_end_a_line(tmp_path):
+def test_damaged_lines_are_skipped(tmp_path):
     path = tmp_path / "lines.jsonl"
-    path.write_text('{"text": "one\u2028two"}\n', encoding="utf-8")
-    assert list(read_json_lines(path)) == [{"text": "one\u2028two"}]
+    damaged = [b"nonsense", b"[1]", b"", b'{"text": "\xff"}', b"[" * 100_000, b'{"cut": ']
+    path.write_bytes(b"\n".join([b'{"number": 1}', *damaged, b'{"number": 2}\n']))
+    assert list(read_json_lines(path)) == [{"number": 1}, {"number": 2}]

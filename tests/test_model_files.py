@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import unicodedata
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,9 @@ from closeknit.classification.model import Model
 from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ModelError
+from closeknit.json_lines import append_json_line
 from closeknit.models.folder import is_known, is_plain, remove_listed
-from closeknit.protocol import Result, append_line, read_results
+from closeknit.studies.results import Result, read_results, result_record
 
 ESCAPES = [
     "../notes.md",
@@ -217,5 +217,5 @@ def test_a_result_whose_key_is_a_path_is_skipped(tmp_path):
     )
     path = tmp_path / "results.jsonl"
     for key in ("0f3a", "../../secret", "/secret", "", "a/b"):
-        append_line(path, asdict(dataclasses.replace(good, key=key)))
+        append_json_line(path, result_record(dataclasses.replace(good, key=key)))
     assert [result.key for result in read_results(path)] == ["0f3a"]

@@ -23,9 +23,7 @@ from closeknit.embedding_config import EmbeddingConfig
 from closeknit.errors import ConfigError
 from closeknit.multitask.config import MultiTaskConfig, read_multitask, recipes
 from closeknit.objectives import OBJECTIVES
-from closeknit.plans import Cell, Loaded, Planner
-from closeknit.protocol import Job
-from closeknit.search import SearchConfig, Try
+from closeknit.reports.study_page.folder import Cell
 from closeknit.settings import (
     Configuration,
     SettingsTable,
@@ -39,7 +37,10 @@ from closeknit.settings import (
     settings_of,
     to_toml,
 )
-from closeknit.study_file import read_study
+from closeknit.studies.jobs import Job
+from closeknit.studies.plan import JobPlanner, StudyData
+from closeknit.studies.search import SearchConfig
+from closeknit.studies.study_file import read_study
 from closeknit.train_config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -258,11 +259,11 @@ def test_the_keys_of_a_study_with_a_search_stay(selection, keys):
         "search": {"method": "random", "trials": 5},
     }
     study = read_study(None, options, {"encoder": {"name": "textcnn"}})
-    planner = Planner(study, Loaded({"small": examples}, {"small": "print"}))
+    planner = JobPlanner(study, StudyData({"small": examples}, {"small": "print"}))
     cell = Cell("small", 60, 2, 0, np.arange(48), np.arange(48, 60), True)
-    assert [planner.key(cell, name) for name in study.objectives] == keys
+    assert [planner.run_key(cell, name) for name in study.objectives] == keys
     trial = planner._trial(
-        cell, "supcon", study.objectives["supcon"], Try(0, {"train.lr": 1e-4}, 0), "r"
+        cell, "supcon", study.objectives["supcon"], Candidate(0, {"train.lr": 1e-4}, 0), "r"
     )
     assert trial.key == "c2fb6956a25ca6585d0d"
 

@@ -19,20 +19,20 @@ _WHERE = {
     "MultiTask": "multitask.estimator",
     "MultiTaskConfig": "multitask.config",
     "OBJECTIVES": "objectives",
-    "Place": "comparison",
+    "Place": "studies.run",
     "RunConfig": "config",
     "SentenceEncoder": "embeddings.estimator",
-    "Source": "study",
+    "Source": "studies.study",
     "Step": "tasks",
-    "Study": "study",
+    "Study": "studies.study",
     "Task": "tasks",
     "TextClassifier": "classification.estimator",
     "TrainConfig": "train_config",
     "TrainingError": "errors",
     "load": "data",
     "load_encoder": "encoder_loading",
-    "read_study": "study_file",
-    "run_study": "comparison",
+    "read_study": "studies.study_file",
+    "run_study": "studies.run",
     "train": "training",
 }
 
@@ -65,7 +65,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from closeknit.classification.estimator import TextClassifier
-    from closeknit.comparison import Place, run_study
     from closeknit.config import RunConfig
     from closeknit.data.catalogue import load
     from closeknit.data.examples import Examples
@@ -76,8 +75,8 @@ if TYPE_CHECKING:
     from closeknit.multitask.config import MultiTaskConfig
     from closeknit.multitask.estimator import MultiTask
     from closeknit.objectives import OBJECTIVES
-    from closeknit.study import Source, Study
-    from closeknit.study_file import read_study
+    from closeknit.studies.study import Source, Study
+    from closeknit.studies.study_file import read_study
     from closeknit.tasks import Step, Task
     from closeknit.train_config import TrainConfig
     from closeknit.training import train

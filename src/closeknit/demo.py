@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from closeknit.classification.fit import ClassifierFit
-from closeknit.comparison import run_study
 from closeknit.config import RunConfig
 from closeknit.data import catalogue
 from closeknit.data.examples import from_python
 from closeknit.encoder_loading import load_encoder
 from closeknit.evaluation import outputs, softmax
 from closeknit.progress import follow, say
-from closeknit.protocol import Result
 from closeknit.reports.study_page import write_report
-from closeknit.study import Source, Study
-from closeknit.study_statistics import Line, summarise
+from closeknit.studies.results import Result
+from closeknit.studies.run import finish_study
+from closeknit.studies.study import Source, Study
+from closeknit.study_statistics import Line
 from closeknit.study_tables import gain_in_words, markdown_table
 
 OBJECTIVES = ("cross_entropy", "triple_entropy")
@@ -68,11 +68,13 @@ def run_demo(
         f"1. {len(training)} messages in {len(training.classes)} easily confused classes, {folds} folds, two objectives"
     )
     study = Study((Source("messages"),), configs, sizes=(0,), folds=folds, seeds=(2,))
-    rows = run_study(study, out / "comparison", command="closeknit demo", overwrite=overwrite)
-    lines = summarise(rows, OBJECTIVES[0])
+    finished = finish_study(
+        study, out / "comparison", command="closeknit demo", overwrite=overwrite
+    )
+    rows, lines = finished.results, finished.lines
     table = markdown_table(lines)
     words = gain_in_words(lines[1], OBJECTIVES[0])
-    page = write_report(out / "comparison")
+    page = write_report(out / "comparison", lines)
 
     say(f"2. {OBJECTIVES[1]} on all {len(training)} messages, scored on {len(test)} others")
     before_encoder, tokeniser = load_encoder(encoder, max_length=MAX_LENGTH, vocabulary=training)

@@ -3,22 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 
-def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file, in order.
+def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Append an object as one line, which is on the disk before this returns."""
+    with path.open("ab") as file:
+        file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
-    A missing file has none. A damaged line, or one that is not an object, is skipped.
+
+def remove_unfinished_line(path: Path) -> int:
+    """Remove a last line that has no line break; the number of removed bytes.
+
+    A process that is killed while it writes a line leaves such a line.
+    """
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    finished = content.rfind(b"\n") + 1
+    if finished < len(content):
+        with path.open("r+b") as file:
+            file.truncate(finished)
+    return len(content) - finished
+
+
+def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of a file, in order; none if the file is missing.
+
+    A line that is damaged, or that is no JSON object, is skipped.
     """
     if not path.exists():
         return
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    for line in path.read_bytes().split(b"\n"):
         try:
-            record = json.loads(line)
-        except ValueError:
+            record = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict):
             yield record

@@ -11,6 +11,7 @@ import typer
 from closeknit.cli.shared import JsonOption, app, print_json, stoppable
 from closeknit.errors import ConfigError
 from closeknit.settings import changed_tables, given_options, parse_changes
+from closeknit.studies.run import finish_study
 from closeknit.study_tables import gain_in_words
 
 
@@ -112,10 +113,10 @@ def compare(
     """
     import shlex
 
-    from closeknit.comparison import Place, run_study, write_tables
     from closeknit.progress import say
     from closeknit.reports.study_page import write_report
-    from closeknit.study_file import read_study
+    from closeknit.studies.run import Place
+    from closeknit.studies.study_file import read_study
     from closeknit.study_statistics import overall_gains
     from closeknit.study_tables import OPTIMISTIC, markdown_table, overall_in_words, paper_table
 
@@ -155,8 +156,7 @@ def compare(
     place = Place(workers, ray, threads, gpus)
     with stoppable(f"stopped; the same command goes on with the runs that are missing in {out}"):
         command = "closeknit " + shlex.join(sys.argv[1:])
-        results = run_study(study, out, place=place, command=command, overwrite=overwrite)
-        lines = write_tables(out, study.reference, results)
+        lines = finish_study(study, out, place=place, command=command, overwrite=overwrite).lines
         say("writing the report")
         page = write_report(out, lines)
     if json:

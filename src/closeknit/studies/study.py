@@ -14,8 +14,8 @@ from closeknit.data import catalogue
 from closeknit.data.examples import Examples
 from closeknit.data.splits import check_classes
 from closeknit.errors import ConfigError, did_you_mean
-from closeknit.search import SearchConfig, Space, check_space, grid_size, named_space
 from closeknit.settings import SettingsTable, check_values, setting
+from closeknit.studies.search import SearchConfig, Space, check_space, grid_size, named_space
 
 SELECTIONS = ("nested", "paper")
 SIZES = (1000,)

@@ -12,9 +12,9 @@ from closeknit.encoder_config import EncoderConfig
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objective_config import objective_schema
 from closeknit.objectives import OBJECTIVES, objective_options
-from closeknit.search import SearchConfig
 from closeknit.settings import check_values, file_schema, not_a_table, read_toml, table_schema
-from closeknit.study import Source, Study, StudyTable
+from closeknit.studies.search import SearchConfig
+from closeknit.studies.study import Source, Study, StudyTable
 from closeknit.train_config import TrainConfig
 
 _TABLES = ("study", "objectives", "search", "data", "encoder", "train")

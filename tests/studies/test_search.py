@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from closeknit.errors import ConfigError, MissingExtra
 from closeknit.objectives import OBJECTIVES
-from closeknit.search import (
+from closeknit.studies.search import (
     SearchConfig,
     check_space,
     grid_size,
     known_spaces,
-    most_tries,
+    max_candidates,
     named_space,
     search,
 )
@@ -27,14 +27,14 @@ SPACE = {
 
 
 def drained(steps, score):
-    """(choice, all tries) of a search whose tries are scored by a function."""
-    tries, told = [], next(steps)
+    """(choice, all candidates) of a search whose candidates are scored by a function."""
+    candidates, asked = [], next(steps)
     while True:
-        tries += told
+        candidates += asked
         try:
-            told = steps.send([score(one) for one in told])
+            asked = steps.send([score(candidate) for candidate in asked])
         except StopIteration as stop:
-            return stop.value, tries
+            return stop.value, candidates
 
 
 def hill(one):
@@ -46,12 +46,12 @@ def hill(one):
 @pytest.mark.parametrize("method", ["tpe", "random", "halving"])
 def test_a_good_setting_is_found(method):
     config = SearchConfig(method=method, trials=30)
-    chosen, tries = drained(search(SPACE, config, config.parts, 2), hill)
+    chosen, candidates = drained(search(SPACE, config, config.parts, 2), hill)
     assert chosen["a"] == 2
     assert abs(chosen["b"] - 0.3) < 0.2
-    assert len({one.number for one in tries}) == 30
-    assert tries[0].options == {}  # the defaults are always among them
-    assert len(tries) <= most_tries(config, SPACE, config.parts)
+    assert len({one.number for one in candidates}) == 30
+    assert candidates[0].options == {}  # the defaults are always among them
+    assert len(candidates) <= max_candidates(config, SPACE, config.parts)
 
 
 @pytest.mark.parametrize("method", ["tpe", "random", "halving"])
@@ -68,32 +68,32 @@ def test_halving_and_pruning_take_a_part_of_the_cost():
     space = named_space("paper", "triple_entropy")
     for method, share in (("halving", 0.3), ("tpe", 0.8)):
         config = SearchConfig(method=method, trials=27, splits=9)
-        _, tries = drained(
+        _, candidates = drained(
             search(space, config, 9, 2), lambda one: one.options.get("centers", 0) / 1e4 + one.split
         )
-        assert len(tries) < 27 * 9 * share, method
+        assert len(candidates) < 27 * 9 * share, method
 
 
 def test_halving_by_hand():
     # 9 settings on split 0, the best 3 on splits 1 and 2
     space = {"x": list(range(8))}
     config = SearchConfig(method="halving", trials=9)
-    chosen, tries = drained(
+    chosen, candidates = drained(
         search(space, config, 3, 2), lambda one: float(one.options.get("x", -1))
     )
-    assert [len([t for t in tries if t.stage == stage]) for stage in (0, 1)] == [9, 6]
-    assert {t.options["x"] for t in tries if t.stage == 1} == {5, 6, 7}
+    assert [len([t for t in candidates if t.stage == stage]) for stage in (0, 1)] == [9, 6]
+    assert {t.options["x"] for t in candidates if t.stage == 1} == {5, 6, 7}
     assert chosen == {"x": 7}
-    assert most_tries(config, space, 3) == len(tries) == 15
+    assert max_candidates(config, space, 3) == len(candidates) == 15
 
 
 def test_a_grid_is_whole_and_its_first_best_wins():
     space = {"a": [1, 2], "b": ["x", "y", "z"]}
     config = SearchConfig(method="grid")
-    chosen, tries = drained(
+    chosen, candidates = drained(
         search(space, config, 2, 0), lambda one: 1.0 if one.options["a"] == 2 else 0.5
     )
-    assert len(tries) == 2 * 3 * 2 == most_tries(config, space, 2)
+    assert len(candidates) == 2 * 3 * 2 == max_candidates(config, space, 2)
     assert chosen == {"a": 2, "b": "x"}
 
 
@@ -114,17 +114,17 @@ def test_there_is_a_space_for_every_joint_objective():
 def test_halving_never_takes_more_than_it_says(trials, parts, keep, seed):
     config = SearchConfig(method="halving", trials=trials, keep=keep)
     generator = random.Random(seed)
-    chosen, tries = drained(search(SPACE, config, parts, seed), lambda one: generator.random())
-    assert len(tries) == most_tries(config, SPACE, parts)
-    assert chosen in [one.options for one in tries]
-    assert len({(one.number, one.split) for one in tries}) == len(tries)
-    assert {one.split for one in tries} == set(range(parts))
+    chosen, candidates = drained(search(SPACE, config, parts, seed), lambda one: generator.random())
+    assert len(candidates) == max_candidates(config, SPACE, parts)
+    assert chosen in [one.options for one in candidates]
+    assert len({(one.number, one.split) for one in candidates}) == len(candidates)
+    assert {one.split for one in candidates} == set(range(parts))
 
 
 @given(st.integers(0, 1000))
 def test_drawn_settings_lie_in_the_space(seed):
-    _, tries = drained(search(SPACE, SearchConfig(method="random", trials=6), 1, seed), hill)
-    for one in tries[1:]:
+    _, candidates = drained(search(SPACE, SearchConfig(method="random", trials=6), 1, seed), hill)
+    for one in candidates[1:]:
         assert one.options["a"] in SPACE["a"]
         assert 0.0099 <= one.options["b"] <= 1.0
         assert one.options["n"] in range(1, 10)
@@ -132,8 +132,8 @@ def test_drawn_settings_lie_in_the_space(seed):
 
 def test_whole_numbers_are_drawn_by_their_logarithms_where_told():
     space = {"a": {"low": 1, "high": 1000, "log": True}}
-    _, tries = drained(search(space, SearchConfig(method="random", trials=60), 1, 2), hill)
-    drawn = [one.options["a"] for one in tries[1:]]
+    _, candidates = drained(search(space, SearchConfig(method="random", trials=60), 1, 2), hill)
+    drawn = [one.options["a"] for one in candidates[1:]]
     assert all(type(a) is int and 1 <= a <= 1000 for a in drawn)
     # none twice, so small ones are soon used up; by their size alone there would be two
     assert sum(a < 30 for a in drawn) > 12
@@ -141,24 +141,26 @@ def test_whole_numbers_are_drawn_by_their_logarithms_where_told():
 
 @pytest.mark.parametrize("method", ["random", "halving", "tpe"])
 def test_a_seed_may_be_a_date(method):
-    _, tries = drained(
+    _, candidates = drained(
         search(SPACE, SearchConfig(method=method, trials=3), 1, 20240501 * 1000), hill
     )
-    assert len(tries) == 3
+    assert len(candidates) == 3
 
 
 def test_a_small_space_is_not_drawn_from_twice():
-    _, tries = drained(search({"a": [1, 2]}, SearchConfig(method="random", trials=50), 1, 2), hill)
-    assert tries[0].options == {}
-    assert len(tries) == 3
+    _, candidates = drained(
+        search({"a": [1, 2]}, SearchConfig(method="random", trials=50), 1, 2), hill
+    )
+    assert candidates[0].options == {}
+    assert len(candidates) == 3
 
 
 @pytest.mark.parametrize("method", ["random", "halving", "tpe"])
 @pytest.mark.parametrize("values", [{"low": 1, "high": 3}, [1, 1, 2], {"low": 0.1, "high": 0.1001}])
 def test_a_search_ends_where_there_are_fewer_settings_than_asked_for(method, values):
     config = SearchConfig(method=method, trials=20, splits=1)
-    _, tries = drained(search({"a": values}, config, 1, 2), hill)
-    drawn = [one.options["a"] for one in tries if one.options]
+    _, candidates = drained(search({"a": values}, config, 1, 2), hill)
+    drawn = [one.options["a"] for one in candidates if one.options]
     assert 2 <= len(set(drawn)) <= 3
     if method != "tpe":  # which may ask again
         assert len(set(drawn)) == len(drawn)
@@ -166,9 +168,9 @@ def test_a_search_ends_where_there_are_fewer_settings_than_asked_for(method, val
 
 def test_tpe_gives_up_all_of_a_batch_at_once():
     config = SearchConfig(trials=20)
-    chosen, tries = drained(search(SPACE, config, 3, 2), lambda one: 0.9 - 0.01 * one.number)
-    assert chosen == {} and {one.number for one in tries} == set(range(20))
-    assert len(tries) < 60  # later ones were given up after their first split
+    chosen, candidates = drained(search(SPACE, config, 3, 2), lambda one: 0.9 - 0.01 * one.number)
+    assert chosen == {} and {one.number for one in candidates} == set(range(20))
+    assert len(candidates) < 60  # later ones were given up after their first split
 
 
 def test_tpe_names_the_extra_it_needs(monkeypatch):

@@ -1,0 +1,358 @@
+"""Runs a study in a folder, which keeps what is done: a study that was interrupted resumes there."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from closeknit.checkpoint import lock_folder, no_space_explained
+from closeknit.data.examples import Examples
+from closeknit.errors import ConfigError, TrainingError
+from closeknit.models.saved_model import versions
+from closeknit.progress import say
+from closeknit.studies.board import ProgressBoard
+from closeknit.studies.folder import StudyFolder, describe_study, run_fields
+from closeknit.studies.jobs import Job, Outcome
+from closeknit.studies.plan import Fold, JobGenerator, JobPlanner, StudyData, make_folds
+from closeknit.studies.results import Result
+from closeknit.studies.runners import (
+    InProcessRunner,
+    ProcessPoolRunner,
+    RayRunner,
+    Runner,
+    threads_per_worker,
+)
+from closeknit.studies.study import Study
+from closeknit.study_statistics import Line
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where runs are done: in this process, in `workers` processes, or on the Ray cluster at `ray`.
+
+    `threads` are those of one run. 0 divides the cores among the workers, but not more than
+    OMP_NUM_THREADS; without workers a run has all of them, and on a cluster one.
+    """
+
+    workers: int = 0
+    ray: str | None = None
+    threads: int = 0
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.workers and self.ray:
+            raise ConfigError(
+                "--workers and --ray cannot be used together: one is this machine, the other a cluster"
+            )
+        if self.workers < 0 or self.threads < 0 or self.gpus < 0:
+            raise ConfigError("workers, threads and gpus must not be negative")
+
+    def make_runner(self, examples: Mapping[str, Examples]) -> Runner:
+        """A runner at this place for jobs on these data sets."""
+        if self.ray:
+            return RayRunner(examples, self.ray, self.threads or 1, self.gpus)
+        threads = self.threads or threads_per_worker(self.workers)
+        if self.workers:
+            return ProcessPoolRunner(examples, self.workers, threads)
+        return InProcessRunner(examples, threads)
+
+
+@dataclass(frozen=True)
+class FinishedStudy:
+    """The results of all runs of a study, and the statistics of all runs in its folder."""
+
+    results: list[Result]
+    lines: list[Line]
+
+
+def run_study(
+    study: Study,
+    out: str | Path,
+    *,
+    place: Place | None = None,
+    show: bool = True,
+    command: str = "",
+    overwrite: bool = False,
+) -> list[Result]:
+    """Do all runs of a study that its folder does not have yet, and write its tables there.
+
+    Each finished run is one line of `results.jsonl`. A study that is killed at any moment resumes
+    when it is started again. With `overwrite` the old runs are discarded as soon as the first
+    training of the new ones has finished.
+    """
+    return finish_study(
+        study, out, place=place, show=show, command=command, overwrite=overwrite
+    ).results
+
+
+def finish_study(
+    study: Study,
+    out: str | Path,
+    *,
+    place: Place | None = None,
+    show: bool = True,
+    command: str = "",
+    overwrite: bool = False,
+) -> FinishedStudy:
+    """Do what `run_study` does, and return the statistics of the folder as well."""
+    folder = StudyFolder(Path(out))
+    folder.check()
+    data = StudyData.load(study)
+    folds = make_folds(study, data)
+    run = _StudyRun(study, data, folds, folder, show=show, command=command, overwrite=overwrite)
+    with no_space_explained(folder.path):
+        folder.path.mkdir(parents=True, exist_ok=True)
+        lock = lock_folder(folder.lock, folder.path)
+        try:
+            return run.finish(place or Place())
+        finally:
+            if lock is not None:
+                lock.close()
+
+
+class _StudyRun:
+    """Does the missing runs of a study, and records every outcome in its folder."""
+
+    def __init__(
+        self,
+        study: Study,
+        data: StudyData,
+        folds: Sequence[Fold],
+        folder: StudyFolder,
+        *,
+        show: bool,
+        command: str,
+        overwrite: bool,
+    ) -> None:
+        self.study = study
+        self.data = data
+        self.folds = folds
+        self.folder = folder
+        self.command = command
+        self.overwrite = overwrite
+        self.planner = JobPlanner(study, data)
+        self.versions = versions()
+        self.results: dict[str, Result] = {}  # key -> result; all that the folder has
+        self.scores: dict[str, float] = {}  # key of a trial -> its score
+        self.written_trials: set[tuple[str, str | None]] = set()  # keys of the trial and of its run
+        self.started = False  # whether the folder is that of this study
+        self.failures: list[str] = []
+        self.shown_messages: set[str] = set()
+        self.wanted = {  # the runs of this study by their keys, in the order of the tables
+            self.planner.run_key(fold, objective): (fold, objective)
+            for fold in folds
+            for objective in study.objectives
+        }
+        self.board = ProgressBoard(
+            runs=len(self.wanted),
+            max_jobs=self.planner.max_jobs(folds),
+            baseline=study.reference,
+            show=show,
+        )
+
+    def finish(self, place: Place) -> FinishedStudy:
+        """Do the missing runs and write the tables; fails at the end if a run has failed."""
+        if not self.overwrite:
+            self._read_folder()
+        if not self.overwrite or not self.folder.study.exists():
+            self._start()
+        self.board.resume(done=len(self._wanted_results()))
+        lines: list[Line] = []
+        try:
+            if len(self._wanted_results()) < len(self.wanted):
+                with (
+                    contextlib.closing(place.make_runner(self.data.examples)) as runner,
+                    self.board,
+                ):
+                    generators = self.planner.generators(self.folds, self.results)
+                    _Scheduler(runner, generators, self.record, self.reuse).finish()
+        finally:
+            if self.started:
+                lines = self.folder.write_tables(self._all_results(), self.study.reference)
+        if self.failures:
+            raise TrainingError(
+                f"{len(self.failures)} of {len(self.wanted)} runs failed, the first: {self.failures[0]}"
+            )
+        return FinishedStudy(self._wanted_results(), lines)
+
+    def _wanted_results(self) -> list[Result]:
+        return [self.results[key] for key in self.wanted if key in self.results]
+
+    def _all_results(self) -> list[Result]:
+        """The results of this study, then those of earlier ones in the same folder."""
+        in_order = {result.key: result for result in self._wanted_results()} | self.results
+        return list(in_order.values())
+
+    def _read_folder(self) -> None:
+        """Read what earlier starts have done; refuses runs with other settings."""
+        self.folder.check_format()
+        for path in self.folder.remove_unfinished_lines():
+            say(f"the last line of {path} was unfinished; that run is repeated")
+        self.results = {result.key: result for result in self.folder.read_results()}
+        self._refuse_other_settings()
+        for trial in self.folder.read_trials():
+            self.scores[trial["key"]] = trial["score"]
+            self.written_trials.add((trial["key"], trial.get("run")))
+
+    def _refuse_other_settings(self) -> None:
+        """Refuse runs with other settings: they would be averaged with the new ones."""
+        places = {
+            (r.data, r.size, r.objective, r.seed, r.fold): r.key for r in self.results.values()
+        }
+        for key, (fold, objective) in self.wanted.items():
+            place = (fold.data, fold.size, objective, fold.seed, fold.number)
+            if places.get(place, key) != key:
+                raise ConfigError(
+                    f"{self.folder.path} holds runs of {objective} on {fold.data} with other settings, folds, rows or "
+                    "another encoder; name another folder with --out, or discard them with --overwrite"
+                )
+
+    def _start(self) -> None:
+        description = describe_study(self.study, self.data, self.command)
+        self.folder.start(description, overwrite=self.overwrite)
+        self.started = True
+
+    # ---------------------------------------------------------------- outcomes
+
+    def reuse(self, job: Job) -> Outcome | None:
+        """The outcome of a trial that an earlier start or another search has done already."""
+        if not job.trial or job.key not in self.scores:
+            return None
+        self._write_trial(job, seconds=0.0)
+        self.board.skip()
+        return Outcome(job.key, {"weighted_f1": self.scores[job.key]})
+
+    def record(self, job: Job, outcome: Outcome) -> None:
+        """Write an outcome to the folder and show the progress."""
+        if not self.started:
+            self._start()
+        for message in outcome.messages:
+            if message not in self.shown_messages:
+                self.shown_messages.add(message)
+                self.board.say(message)
+        if job.trial:
+            self.scores[job.key] = outcome.scores.get("weighted_f1", 0.0)
+            self._write_trial(job, outcome.seconds)
+        elif outcome.error is not None:
+            self._record_failure(job, outcome.error)
+        else:
+            self._record_result(job, outcome)
+        self.board.done(job, outcome, list(self.results.values()))
+
+    def _write_trial(self, job: Job, seconds: float) -> None:
+        """Write the line of a trial, once for each run whose search has asked for it."""
+        written = (job.key, job.trial["run"])
+        if written not in self.written_trials:
+            self.written_trials.add(written)
+            self.folder.append_trial(job, self.scores[job.key], seconds)
+
+    def _record_failure(self, job: Job, error: str) -> None:
+        failure = f"{job.objective} on {job.data}, seed {job.seed}, fold {job.fold + 1}: {error}"
+        self.failures.append(failure)
+        self.board.say(f"failed: {failure}")
+
+    def _record_result(self, job: Job, outcome: Outcome) -> None:
+        tables = job.config.to_dict()
+        scores: dict[str, Any] = dict(outcome.scores)
+        result = Result(
+            **run_fields(job),
+            **scores,
+            options=tables["objective"],
+            encoder=outcome.encoder,
+            folds=self.study.folds,
+            selection=self.planner.selection,
+            seconds=outcome.seconds,
+            steps=outcome.steps,
+            versions=self.versions,
+            key=job.key,
+            settings={table: tables[table] for table in ("encoder", "train")},
+            source=self.data.sources[job.data],
+        )
+        self.folder.append_result(result, outcome)
+        self.results[job.key] = result
+
+
+# ---------------------------------------------------------------- order of the jobs
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A generator of jobs that waits for the outcomes of the jobs it has yielded."""
+
+    generator: JobGenerator
+    jobs: list[Job] | None = None  # None: it has not been started
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)  # keys of the jobs without an outcome
+
+    def next_jobs(self) -> list[Job]:
+        """Send the outcomes; the next jobs. Raises StopIteration where there are none."""
+        if self.jobs is None:
+            self.jobs = next(self.generator)
+        else:
+            self.jobs = self.generator.send([self.outcomes[job.key] for job in self.jobs])
+        self.outcomes = {}
+        return self.jobs
+
+
+class _Scheduler:
+    """Keeps a runner busy: starts generators while it has capacity, and sends them their outcomes."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        generators: Iterator[JobGenerator],
+        record: Callable[[Job, Outcome], None],
+        reuse: Callable[[Job], Outcome | None],
+    ) -> None:
+        self.runner = runner
+        self.generators = generators
+        self.record = record
+        self.reuse = reuse
+        self.queued: deque[Job] = deque()
+        self.running: dict[str, Job] = {}
+        # key of a job that is queued or running -> the generators that wait for its outcome
+        self.waiting: dict[str, list[_Waiting]] = {}
+
+    def finish(self) -> None:
+        """Do all jobs of all generators."""
+        more = True
+        while more or self.waiting:
+            while more and len(self.queued) < max(1, self.runner.capacity):
+                generator = next(self.generators, None)
+                more = generator is not None
+                if generator is not None:
+                    self._advance(_Waiting(generator))
+            while self.queued and self.runner.capacity > 0:
+                job = self.queued.popleft()
+                self.running[job.key] = job
+                self.runner.submit(job)
+            if self.running:
+                self._receive(self.runner.next_outcome())
+
+    def _receive(self, outcome: Outcome) -> None:
+        self.record(self.running.pop(outcome.key), outcome)
+        for one in self.waiting.pop(outcome.key):
+            one.outcomes[outcome.key] = outcome
+            one.missing.discard(outcome.key)
+            self._advance(one)
+
+    def _advance(self, one: _Waiting) -> None:
+        """Take a generator as far as the known outcomes allow, and queue the jobs it waits for."""
+        while not one.missing:
+            try:
+                jobs = one.next_jobs()
+            except StopIteration:
+                return
+            for job in jobs:
+                outcome = self.reuse(job)
+                if outcome is not None:
+                    one.outcomes[job.key] = outcome
+                elif job.key not in one.missing:
+                    one.missing.add(job.key)
+                    if job.key not in self.waiting:
+                        self.queued.append(job)
+                    self.waiting.setdefault(job.key, []).append(one)
