@@ -19,13 +19,13 @@ from safetensors.torch import load_file, save_file
 
 from closeknit import comparison, runners
 from closeknit.board import Board
-from closeknit.checkpoint import lock_folder
 from closeknit.comparison import Place, run_study
 from closeknit.config import RunConfig
 from closeknit.errors import ConfigError, DataError, ModelError, TrainingError
 from closeknit.protocol import Outcome, append_line, mend, read_lines, read_results
 from closeknit.report import of_last_search
 from closeknit.search import SearchConfig
+from closeknit.storage import lock_folder
 from closeknit.study import Source, Study, with_options
 from closeknit.training import NotFinite
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .checkpoint import read_json, read_tensors
+from .storage import read_json, read_tensors
 from .tokens import FileTokeniser
 
 # The kin, and what transformers puts before the names of their tensors in a classifier.

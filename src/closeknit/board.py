@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from closeknit.progress import say
+from closeknit.console import say
 from closeknit.protocol import Job, Outcome, Result
 from closeknit.report import summarise
 

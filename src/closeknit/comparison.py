@@ -17,14 +17,14 @@ import numpy as np
 
 from closeknit import report
 from closeknit.board import Board
-from closeknit.checkpoint import lock_folder, no_space_explained, write_json
+from closeknit.console import say
 from closeknit.data import Examples
 from closeknit.errors import ConfigError, TrainingError
 from closeknit.models.folder import versions
 from closeknit.plans import Cell, Loaded, Plan, Planner, cells_of
-from closeknit.progress import say
 from closeknit.protocol import Job, Outcome, Result, append_line, mend, read_lines, read_results
 from closeknit.runners import Cluster, Here, Runner, Workers, threads_each
+from closeknit.storage import lock_folder, no_space_explained, write_json
 from closeknit.study import Study
 
 STUDY, RESULTS, TRIALS, DETAILS = "study.json", "results.jsonl", "trials.jsonl", "details"

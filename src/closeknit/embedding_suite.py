@@ -8,12 +8,12 @@ from pathlib import Path
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 
 from . import catalogue
+from .console import say
 from .data import DataSet, Examples, split
 from .embedding_scores import Score, as_scores, evaluate_suite, labelled_scores
 from .embedding_scores import retrieval as retrieval_scores
 from .errors import ConfigError, DataError
 from .plots import alignment_uniformity, pyplot
-from .progress import say
 from .sentences import read_sentences
 
 MEASURES = ("spearman", "pearson", "alignment", "uniformity", "anisotropy")

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from . import checkpoint
+from . import training_checkpoints as checkpoint
 from .processes import World
 from .tasks import Step
 from .training import NotFinite, Training

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from closeknit.config import RunConfig
+from closeknit.console import say
 from closeknit.data import Examples, Fingerprint, Rows, folds, subset
 from closeknit.encoder import identity
 from closeknit.errors import ConfigError, DataError, did_you_mean
-from closeknit.progress import say
 from closeknit.protocol import Job, Outcome, Result
 from closeknit.search import Try, most_tries, search
 from closeknit.study import Study, with_options

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from closeknit.classification.fit import Fit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
+from closeknit.console import follow
 from closeknit.data import from_python
 from closeknit.errors import ConfigError, DataError
 from closeknit.evaluation import Floats, softmax
@@ -23,7 +24,6 @@ from closeknit.models.estimator_settings import (
     plain_values,
     settings_argument,
 )
-from closeknit.progress import follow
 from closeknit.python_inputs import labelled_examples
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from closeknit import random_streams
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
+from closeknit.console import say
 from closeknit.data import Examples, check_classes, split, telling_names
 from closeknit.errors import ConfigError
 from closeknit.evaluation import outputs
@@ -25,7 +26,6 @@ from closeknit.metrics import classification_scores, confusion
 from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import Joint, build_objective
 from closeknit.processes import World, seeded, this_world
-from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, rows_that_meet
 from closeknit.tasks import Shelved, Step, Task, labels_of
 from closeknit.training import Training, train

@@ -13,11 +13,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from closeknit.checkpoint import (
-    read_json,
-    read_tensors,
-    write_tensors,
-)
 from closeknit.config import RunConfig
 from closeknit.data import Examples
 from closeknit.devices import existing_device
@@ -44,6 +39,11 @@ from closeknit.models.folder import (
 )
 from closeknit.objectives import build_objective
 from closeknit.plots import distance_map
+from closeknit.storage import (
+    read_json,
+    read_tensors,
+    write_tensors,
+)
 from closeknit.tokens import Tokeniser, Tokens
 
 

@@ -9,10 +9,10 @@ from typing import Any
 from closeknit import catalogue
 from closeknit.classification.fit import Fit
 from closeknit.config import RunConfig
+from closeknit.console import say
 from closeknit.data import DataSet, Examples, Fingerprint, split, spoken
 from closeknit.models.run import begin_run, run_in_folder
 from closeknit.processes import leave
-from closeknit.progress import say
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from closeknit.console import follow
 from closeknit.data import single_texts
 from closeknit.embedding_scores import ScoredPairs, pairs_from
 from closeknit.embeddings.fit import EmbeddingFit
@@ -20,7 +21,6 @@ from closeknit.models.estimator_settings import (
     settings_argument,
     unnamed_settings,
 )
-from closeknit.progress import follow
 from closeknit.python_inputs import as_list, label_values
 from closeknit.sentences import sentences_from
 

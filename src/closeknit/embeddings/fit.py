@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from closeknit import random_streams
+from closeknit.console import say
 from closeknit.data import Examples
 from closeknit.embedding_scores import ScoredPairs, geometry_scores, sts_scores
 from closeknit.embeddings.model import Dense, EmbeddingConfig, MethodConfig, SentenceModel
@@ -25,7 +26,6 @@ from closeknit.objectives.folded import Folded
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.softmax import CrossEntropy
 from closeknit.processes import World, seeded, this_world
-from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, length_grouped
 from closeknit.sentences import Sentences
 from closeknit.tasks import Batch, Shelved, Step, Task, dealt

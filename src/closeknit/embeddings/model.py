@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from closeknit.checkpoint import read_json, read_tensors, write_tensors
 from closeknit.config import EncoderConfig, build_table
+from closeknit.console import progress_bar
 from closeknit.devices import existing_device
 from closeknit.encoder import Encoder, load_encoder
 from closeknit.errors import ConfigError, did_you_mean
@@ -33,7 +33,7 @@ from closeknit.models.folder import (
     read_facts,
     save_folder,
 )
-from closeknit.progress import progress_bar
+from closeknit.storage import read_json, read_tensors, write_tensors
 from closeknit.tokens import PretrainedTokeniser, Tokeniser
 from closeknit.train_config import TrainConfig
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from closeknit.console import say
 from closeknit.data import Examples, Fingerprint
 from closeknit.embedding_scores import ScoredPairs
 from closeknit.embeddings.fit import EmbeddingFit, check_data
@@ -12,7 +13,6 @@ from closeknit.embeddings.model import EmbeddingConfig, SentenceModel, is_senten
 from closeknit.mining import mine_negatives
 from closeknit.models.run import begin_run, run_in_folder
 from closeknit.processes import leave
-from closeknit.progress import say
 from closeknit.sentences import Sentences
 
 

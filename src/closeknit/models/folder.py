@@ -18,19 +18,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from closeknit import __version__, checkpoint
+from closeknit import __version__
+from closeknit import training_checkpoints as checkpoint
 from closeknit.bare import load_bare
-from closeknit.checkpoint import (
+from closeknit.config import to_toml
+from closeknit.encoder import Encoder, load_pretrained
+from closeknit.errors import ConfigError, DataError, ModelError
+from closeknit.heads import SHAPES
+from closeknit.storage import (
     no_space_explained,
     read_json,
     read_tensors,
     tensor_names,
     write_json,
 )
-from closeknit.config import to_toml
-from closeknit.encoder import Encoder, load_pretrained
-from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.heads import SHAPES
 from closeknit.textcnn import TextCNN
 from closeknit.tokens import PretrainedTokeniser, Tokeniser, WordTokeniser
 

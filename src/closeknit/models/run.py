@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
-from closeknit import checkpoint
-from closeknit.checkpoint import lock_folder, no_space_explained, read_json, write_json
+from closeknit import training_checkpoints as checkpoint
 from closeknit.config import differences
+from closeknit.console import follow, say
 from closeknit.errors import ConfigError, ModelError, Stopped
 from closeknit.models.folder import (
     IDENTITY,
@@ -25,7 +25,7 @@ from closeknit.models.folder import (
     read_facts,
 )
 from closeknit.processes import World, this_world, wait_for_all
-from closeknit.progress import follow, say
+from closeknit.storage import lock_folder, no_space_explained, read_json, write_json
 from closeknit.tasks import Step
 
 # ---------------------------------------------------------------- what all runs in folders share

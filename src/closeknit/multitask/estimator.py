@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from closeknit.console import follow, say
 from closeknit.data import DataSet, Examples, from_python, single_texts
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.evaluation import Floats, encode_texts, softmax
@@ -19,7 +20,6 @@ from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import TaskData, prepared
 from closeknit.multitask.fit import MultiTaskFit, drawn_sentences
 from closeknit.multitask.model import MultiTaskModel
-from closeknit.progress import follow, say
 from closeknit.sentences import sentences_from
 
 _OF_FILES = ("data", "positives", "negatives")  # settings of [pretrain] that say what is read

@@ -12,6 +12,7 @@ import numpy as np
 from torch import nn
 
 from closeknit import random_streams
+from closeknit.console import say
 from closeknit.data import Examples
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import EmbeddingConfig, with_recipe
@@ -28,7 +29,6 @@ from closeknit.objectives.joint import Term
 from closeknit.objectives.similarity import MeanSquared
 from closeknit.objectives.softmax import CrossEntropy
 from closeknit.processes import World, seeded, this_world
-from closeknit.progress import say
 from closeknit.samplers import batches_per_epoch, rows_that_meet
 from closeknit.schedules import build_schedule
 from closeknit.sentences import Sentences, judged_sentences, read_sentences

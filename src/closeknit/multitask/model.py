@@ -15,7 +15,6 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from closeknit.checkpoint import read_json, read_tensors, write_tensors
 from closeknit.data import Examples
 from closeknit.devices import existing_device
 from closeknit.encoder import Encoder
@@ -46,6 +45,7 @@ from closeknit.models.folder import (
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import TaskData, as_asked, named
 from closeknit.multitask.heads import PairHead, SingleHead, Top
+from closeknit.storage import read_json, read_tensors, write_tensors
 from closeknit.tokens import Tokeniser, Tokens, stacked
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from closeknit.console import say
 from closeknit.data import Examples, Fingerprint
 from closeknit.models.folder import (
     ALONE,
@@ -18,7 +19,6 @@ from closeknit.multitask.data import TaskData, fingerprint, load_tasks
 from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
 from closeknit.multitask.model import MultiTaskModel
 from closeknit.processes import World, leave
-from closeknit.progress import say
 from closeknit.sentences import Sentences
 
 
