@@ -222,6 +222,10 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (["embed", "default", "small.csv", "--out", "v.txt"], "end in .npy"),
         (["embed", "default", "small.csv", "--out", "small.csv/v.npy"], "small.csv is in the way"),
         (["data", "small.csv", "--set", "data.test=0.5"], "only `closeknit train` holds rows out"),
+        (["data", "--set", "data.text=x"], "name the data set too"),
+        (["train", "small.csv", "--config", "."], ". cannot be read or written: Is a directory"),
+        (["report", "small.csv"], "small.csv is a file; name the folder of a study"),
+        (["demo", "--out", "small.csv"], "small.csv is a file; name a folder with --out"),
     ],
 )
 def test_mistakes_get_one_clear_line_and_exit_2(tiny, small_csv, tmp_path, closeknit, arguments, words):
@@ -410,6 +414,8 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
         (("small.csv", "--objectives", "supconn"), "did you mean supcon"),
         (("small.csv", "--sizes", "ten"), "--sizes is ten; give whole numbers"),
         (("small.csv", "--seeds", "2,x"), "--seeds is 2,x"),
+        (("small.csv", "--seeds", ","), '--seeds is ","; give at least one value'),
+        (("small.csv", "--objectives", ""), '--objectives is ""; give at least one value'),
         (("small.csv", "--seeds", "²"), "--seeds is ²"),
         (("small.csv", "--search", "²"), "--search is ²"),
         (("small.csv", "--selection", "paper"), "none are searched for; add --search"),

@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from closeknit.cli import compare, demo, inspect, train, use
+from closeknit.cli import compare, demo, embed, inspect, train, use
 from closeknit.errors import CloseknitError, Stopped
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -70,12 +70,12 @@ COMMANDS = (
     ),
     Command(
         "embed",
-        use.embed,
+        embed.embed,
         'echo "where is my refund" | closeknit embed runs/first - --out vectors.npy',
     ),
     Command(
         "evaluate-embeddings",
-        use.evaluate_embeddings,
+        embed.evaluate_embeddings,
         "closeknit evaluate-embeddings runs/encoder default --labelled messages",
     ),
     Command(
@@ -156,6 +156,7 @@ def main() -> None:
         print("closeknit: stopped", file=sys.stderr)
         sys.exit(130)
     except OSError as error:
-        message = f"{error.strerror or error}: {error.filename or ''}".rstrip(": ")
-        print(f"closeknit: {message}", file=sys.stderr)
+        reason = error.strerror or str(error)
+        where = f"{error.filename} cannot be read or written: " if error.filename else ""
+        print(f"closeknit: {where}{reason}", file=sys.stderr)
         sys.exit(2)

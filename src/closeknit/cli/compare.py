@@ -127,7 +127,7 @@ def compare(
 
     given = {
         "data": list(data) if data else None,
-        "objectives": _names(objectives),
+        "objectives": _names("--objectives", objectives),
         "sizes": _whole_numbers("--sizes", sizes, number_for_all=0),
         "folds": folds,
         "seeds": _whole_numbers("--seeds", seeds),
@@ -194,6 +194,8 @@ def report(
     """
     from closeknit.pages import write_multitask_report, write_report
 
+    if folder.is_file():
+        raise ConfigError(f"{folder} is a file; name the folder of a study")
     multitask = (folder / "closeknit.json").exists() or (folder / "checkpoints").is_dir()
     print(write_multitask_report(folder) if multitask else write_report(folder))
 
@@ -223,16 +225,25 @@ def _search_settings(
     return settings or None
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+def _names(option: str, text: str | None) -> list[str] | None:
+    """The names between commas; None if the option is not given."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f'{option} is "{text}"; give at least one value, or leave the option out')
+    return names
 
 
 def _whole_numbers(
     option: str, text: str | None, number_for_all: int | None = None
 ) -> list[int] | None:
     """`2,16` as [2, 16]; if `all` is allowed, it counts as `number_for_all`."""
+    names = _names(option, text)
+    if names is None:
+        return None
     numbers: list[int] = []
-    for name in _names(text) or []:
+    for name in names:
         if name == "all" and number_for_all is not None:
             numbers.append(number_for_all)
         elif name.isdecimal():
@@ -241,4 +252,4 @@ def _whole_numbers(
             raise ConfigError(
                 f"{option} is {text}; give whole numbers, separated by commas, as in 2,16"
             )
-    return numbers or None
+    return numbers

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from closeknit.cli.options import stoppable
+from closeknit.errors import ConfigError
 
 
 def demo(
@@ -29,6 +30,8 @@ def demo(
     """
     from closeknit.cli.demo_run import run_demo
 
+    if out.is_file():
+        raise ConfigError(f"{out} is a file; name a folder with --out")
     with stoppable(f"stopped; the same command does the runs that are missing in {out}"):
         done = run_demo(out, folds=folds, encoder=encoder, overwrite=overwrite)
     print(f"\n{done.table}\n\n{done.words}")
