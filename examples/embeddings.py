@@ -1,18 +1,19 @@
-"""Sentences without labels make a sentence encoder: SimCSE on the bundled messages, alignment and uniformity before and after.
+"""Train a sentence encoder on sentences without labels, with SimCSE on the bundled messages.
 
-python examples/embeddings.py
+Uniformity and anisotropy are printed before and after: python examples/embeddings.py
 """
 
 from __future__ import annotations
 
-from closeknit import SentenceEncoder, load
-from closeknit.embeddings.model import SentenceModel
+from closeknit import SentenceEncoder, encode_texts, load, load_encoder
 from closeknit.metrics import anisotropy, uniformity
 
 data = load("messages")
-texts, others = data.parts["train"].texts[:256], data.parts["test"].texts[:100]
+texts = data.parts["train"].texts[:256]
+others = data.parts["test"].texts[:100]
 
-before = SentenceModel.untrained(None, pooling="first", max_length=32).encode(others)
+pretrained, tokenise = load_encoder(None, pooling="first", max_length=32)
+before = encode_texts(pretrained, tokenise, others)
 encoder = SentenceEncoder(method="simcse", pooling="first", max_length=32, epochs=1).fit(texts)
 after = encoder.encode(others)
 

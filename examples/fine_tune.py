@@ -7,9 +7,7 @@ from closeknit.data import few_shot
 
 data = load("messages")
 train, test = data.parts["train"], data.parts["test"]
-train = train.select(
-    few_shot(train.labels, 12, seed=2)
-)  # a dozen of each class keeps this under a minute
+train = train.select(few_shot(train.labels, 12, seed=2))  # 12 per class keep this under a minute
 
 classifier = TextClassifier(
     objective="triple_entropy",
@@ -24,6 +22,6 @@ print(f"accuracy on {len(test)} unseen messages: {classifier.score(test.texts, t
 
 with tempfile.TemporaryDirectory() as folder:
     classifier.save(folder)
-    again = TextClassifier.load(folder)
+    loaded = TextClassifier.load(folder)
 for text in ("the box came empty and crushed", "when will my money be back on the account?"):
-    print(again.predict([text])[0], "<-", text)
+    print(loaded.predict([text])[0], "<-", text)

@@ -1,4 +1,7 @@
-"""scikit-learn's own tools on a Closeknit estimator: a grid over objectives, with TextCNN to keep it quick."""
+"""scikit-learn's grid search over the objectives of a Closeknit estimator.
+
+TextCNN keeps it quick, because it needs no pretrained encoder.
+"""
 
 from sklearn.model_selection import GridSearchCV
 
@@ -8,8 +11,7 @@ rows = load("messages").parts["train"]
 classifier = TextClassifier(encoder="textcnn", epochs=6, batch_size=32)
 grid = {"objective": ["cross_entropy", "triple_entropy"], "learning_rate": [1e-3, 2e-3]}
 search = GridSearchCV(classifier, grid, cv=2, scoring="f1_weighted").fit(rows.texts, rows.labels)
-for settings, score in zip(
-    search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True
-):
+scores = search.cv_results_["mean_test_score"]
+for settings, score in zip(search.cv_results_["params"], scores, strict=True):
     print(f"{score:.3f}", settings)
 print("best:", search.best_params_)

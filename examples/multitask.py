@@ -1,5 +1,6 @@
-"""One encoder, two tasks on the bundled messages: which kind of message is it, and are two of the same kind?
+"""Train one encoder for two tasks on the bundled messages.
 
+The first task is the kind of a message; the second whether two messages are of the same kind:
 python examples/multitask.py
 """
 
@@ -7,42 +8,45 @@ from __future__ import annotations
 
 import random
 
-from closeknit import MultiTask, load
+from closeknit import Examples, MultiTask, load
 
 data = load("messages")
 kinds = data.parts["train"].classes[:4]
-train, test = (
-    data.parts[part].select(
-        i for i, label in enumerate(data.parts[part].required_labels) if label in kinds
-    )
-    for part in ("train", "test")
-)
 draw = random.Random(2)
+
+
+def of_these_kinds(rows: Examples) -> Examples:
+    """The messages of the first four kinds."""
+    chosen = [row for row, label in enumerate(rows.required_labels) if label in kinds]
+    return rows.select(chosen)
 
 
 def pairs(
     texts: list[str], labels: list[str], amount: int
 ) -> tuple[list[tuple[str, str]], list[str]]:
-    """Pairs of messages, half of them of one kind, and whether they are."""
+    """Pairs of messages, half of them of the same kind, and whether they are."""
     chosen, answers = [], []
     for number in range(amount):
         first = draw.randrange(len(texts))
         alike = number % 2 == 0
-        second = draw.choice(
-            [i for i in range(len(texts)) if i != first and (labels[i] == labels[first]) == alike]
-        )
-        chosen.append((texts[first], texts[second]))
+        others = [
+            row
+            for row in range(len(texts))
+            if row != first and (labels[row] == labels[first]) == alike
+        ]
+        chosen.append((texts[first], texts[draw.choice(others)]))
         answers.append("yes" if alike else "no")
     return chosen, answers
 
 
+train = of_these_kinds(data.parts["train"])
+test = of_these_kinds(data.parts["test"])
 tasks = {
     "kind": (train.texts, train.labels),
     "same": pairs(train.texts, train.labels, 144),
 }
-model = MultiTask(
-    epochs=3, batch_size=16, learning_rate=3e-4, max_length=48, schedule="random"
-).fit(tasks)
+model = MultiTask(epochs=3, batch_size=16, learning_rate=3e-4, max_length=48, schedule="random")
+model.fit(tasks)
 
 scores = model.evaluate(
     {"kind": (test.texts, test.labels), "same": pairs(test.texts, test.labels, 60)}

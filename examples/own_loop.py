@@ -1,21 +1,21 @@
-"""An objective is a plain torch module: SoftTriple on frozen sentence vectors, in a loop of one's own."""
+"""Use an objective, which is a plain torch module, in a training loop of your own.
+
+SoftTriple learns on vectors of sentences that do not change.
+"""
 
 import torch
 
-from closeknit import load, load_encoder
-from closeknit.evaluation import outputs
+from closeknit import encode_texts, load, load_encoder
 from closeknit.objectives import SoftTriple
 
 data = load("messages")
 classes = data.training.classes
 encoder, tokenise = load_encoder(None, pooling="mean", max_length=64)
-vectors = {
-    part: torch.from_numpy(outputs(encoder, None, tokenise(rows))[1])
-    for part, rows in data.parts.items()
-}
-labels = {
-    part: torch.tensor([classes.index(x) for x in rows.labels]) for part, rows in data.parts.items()
-}
+vectors = {}
+labels = {}
+for part, rows in data.parts.items():
+    vectors[part] = torch.from_numpy(encode_texts(encoder, tokenise, rows.texts))
+    labels[part] = torch.tensor([classes.index(label) for label in rows.labels])
 
 torch.manual_seed(2)
 project = torch.nn.Linear(encoder.dim, 128)
@@ -30,9 +30,9 @@ for epoch in range(40):
         print(f"epoch {epoch + 1}: loss {loss.item():.3f}")
 
 with torch.no_grad():
-    rows = torch.nn.functional.normalize(project(vectors["test"]), dim=-1)
-    centers = torch.nn.functional.normalize(objective.proxies, dim=-1)
-    nearest = (rows @ centers.flatten(0, 1).T).unflatten(1, centers.shape[:2]).amax(-1).argmax(-1)
-print(
-    f"nearest-center accuracy on unseen messages: {(nearest == labels['test']).float().mean():.3f}"
-)
+    rows = torch.nn.functional.normalize(project(vectors["test"]), dim=-1)  # (R, D)
+    centers = torch.nn.functional.normalize(objective.proxies, dim=-1)  # (C, K, D)
+    similarity = (rows @ centers.flatten(0, 1).T).unflatten(1, centers.shape[:2])  # (R, C, K)
+    nearest = similarity.amax(-1).argmax(-1)  # (R,)
+accuracy = (nearest == labels["test"]).float().mean()
+print(f"nearest-center accuracy on unseen messages: {accuracy:.3f}")

@@ -263,6 +263,10 @@ def test_a_test_part_and_a_validation_part_are_used(tiny, small, tmp_path, close
         (["embed", "default", "small.csv", "--out", "v.txt"], "end in .npy"),
         (["embed", "default", "small.csv", "--out", "small.csv/v.npy"], "small.csv is in the way"),
         (["data", "small.csv", "--set", "data.test=0.5"], "only `closeknit train` holds rows out"),
+        (["data", "--set", "data.text=x"], "name the data set too"),
+        (["train", "small.csv", "--config", "."], ". cannot be read or written: Is a directory"),
+        (["report", "small.csv"], "small.csv is a file; name the folder of a study"),
+        (["demo", "--out", "small.csv"], "small.csv is a file; name a folder with --out"),
     ],
 )
 def test_mistakes_get_one_clear_line_and_exit_2(
@@ -283,13 +287,50 @@ def test_labels_unknown_to_the_model_are_refused(workshop, closeknit, tmp_path):
 
 
 def test_every_commands_help_ends_with_an_example(closeknit):
-    from closeknit.cli.shared import app
+    from closeknit.cli import COMMANDS, app
 
     assert "closeknit demo" in closeknit("--help").stdout
-    for command in app.registered_commands:
-        name = command.name or command.callback.__name__
+    names = [command.name for command in app.registered_commands]
+    assert names == [command.name for command in COMMANDS]
+    for name, _, example in COMMANDS:
         text = " ".join(closeknit(name, "--help").stdout.split())
-        assert f"Example: closeknit {name}" in text or f"| closeknit {name}" in text
+        assert text.endswith(f"Example: {example}")
+        assert f"closeknit {name} " in example
+
+
+def test_the_examples_of_the_help_have_only_options_that_exist():
+    import shlex
+
+    import typer
+
+    from closeknit.cli import COMMANDS, app
+
+    group = typer.main.get_command(app)
+    for name, _, example in COMMANDS:
+        words = shlex.split(example)
+        arguments = words[words.index("closeknit") + 2 :]
+        with group.commands[name].make_context(name, arguments) as context:
+            assert context.params
+
+
+def test_the_first_line_of_every_help_fits_into_the_list_of_commands(closeknit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = closeknit("--help").stdout.split("Commands:")[1]
+    assert "evaluate-embeddings" in listed and "..." not in listed
+
+
+def test_help_needs_no_large_library():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, closeknit.cli\n"
+        "sys.argv = ['closeknit', 'compare', '--help']\n"
+        "try: closeknit.cli.main()\n"
+        "except SystemExit: sys.exit(' '.join({'torch', 'transformers', 'numpy'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_objectives_and_data_list_what_there_is(closeknit, monkeypatch):
@@ -425,6 +466,8 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
         (("small.csv", "--objectives", "supconn"), "did you mean supcon"),
         (("small.csv", "--sizes", "ten"), "--sizes is ten; give whole numbers"),
         (("small.csv", "--seeds", "2,x"), "--seeds is 2,x"),
+        (("small.csv", "--seeds", ","), '--seeds is ","; give at least one value'),
+        (("small.csv", "--objectives", ""), '--objectives is ""; give at least one value'),
         (("small.csv", "--seeds", "²"), "--seeds is ²"),
         (("small.csv", "--search", "²"), "--search is ²"),
         (("small.csv", "--selection", "paper"), "none are searched for; add --search"),
@@ -540,7 +583,7 @@ def test_overwriting_leaves_files_that_are_not_the_models(tiny, small_csv, tmp_p
 
 
 def test_two_runs_do_not_share_a_folder(tiny, small_csv, tmp_path, closeknit):
-    from closeknit.checkpoint import lock_folder
+    from closeknit.storage import lock_folder
 
     (tmp_path / "model" / "checkpoints").mkdir(parents=True)
     with lock_folder(tmp_path / "model" / "checkpoints" / "lock", tmp_path / "model"):

@@ -61,7 +61,7 @@ def test_the_architecture_page_names_every_file():
 
 
 def test_commands_in_the_documents_exist():
-    from closeknit.cli.shared import app
+    from closeknit.cli import app
 
     known = {command.name or command.callback.__name__ for command in app.registered_commands}
     for page in PAGES:

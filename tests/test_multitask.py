@@ -948,14 +948,17 @@ def test_the_command_trains_scores_predicts_and_reports(closeknit, study, files,
     classes = closeknit("predict", out, files["topic"], "--task", "topic").stdout.splitlines()
     assert classes[0].split("\t")[0] in ("late", "lost", "refund")
     for wrong, words in (
-        (("predict", out, files["topic"]), "say which with --task: topic, same, alike"),
+        (("predict", out, files["topic"]), "choose one with --task: topic, same, alike"),
         (("predict", out, files["topic"], "--task", "topc"), "no task topc; did you mean topic"),
         (
             ("predict", out, files["topic"], "--task", "same"),
             "single texts; pair_classify needs pairs",
         ),
-        (("predict", out, "-", "--task", "same"), "pairs, which need a table"),
-        (("evaluate", out, files["topic"]), "say which task the data are for"),
+        (
+            ("predict", out, "-", "--task", "same"),
+            "the task same is about pairs of texts; name a table",
+        ),
+        (("evaluate", out, files["topic"]), "name the task that the data belong to"),
         (("train", files["topic"], "--config", study), "train them with closeknit multitask"),
         (("multitask", study.parent), "is a folder; name a study file"),
         (("embeddings", files["alike"], "--out", tmp_path / "e"), "a column score"),
@@ -990,7 +993,7 @@ def test_a_run_without_anything_to_score_it_on_says_so(closeknit, study, tmp_pat
         "multitask", study, "--out", out, "--epochs", "1", "--set", "train.validation=0.0"
     )
     assert (
-        done.stdout.startswith("there was neither a validation nor a test part")
+        done.stdout.startswith("the data have neither a validation nor a test set")
         and "average" not in done.stdout
     )
 
@@ -1028,7 +1031,7 @@ def test_files_are_found_beside_the_study_and_singles_join_a_finished_run(study,
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_left_to_it(closeknit, study, tmp_path):
-    from closeknit.checkpoint import lock_folder
+    from closeknit.storage import lock_folder
 
     out = tmp_path / "out"
     (out / "checkpoints").mkdir(parents=True)

@@ -88,18 +88,18 @@ def test_a_stop_signal_saves_the_state_and_says_how_to_go_on(tiny, small_csv, tm
 def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path):
     import torch
 
-    from closeknit import checkpoint
+    from closeknit import training_checkpoints
     from closeknit.errors import ModelError
 
     for number in (3, 3):  # the same step again takes the place of the first
-        checkpoint.save(tmp_path, number, {"w": torch.ones(2)}, {"number": number})
+        training_checkpoints.save(tmp_path, number, {"w": torch.ones(2)}, {"number": number})
     (tmp_path / "step-000000005").mkdir()
     assert [path.name for path in sorted(tmp_path.iterdir())] == [
         "step-000000003",
         "step-000000005",
     ]
-    found = checkpoint.load(tmp_path)
+    found = training_checkpoints.load(tmp_path)
     assert found is not None and found[1] == {"number": 3}
-    (tmp_path / "step-000000003" / checkpoint.TENSORS).write_bytes(b"ab")
+    (tmp_path / "step-000000003" / training_checkpoints.TENSORS).write_bytes(b"ab")
     with pytest.raises(ModelError, match=r"step-000000005.*is missing"):
-        checkpoint.load(tmp_path)
+        training_checkpoints.load(tmp_path)

@@ -39,7 +39,7 @@ from closeknit.settings import (
 )
 from closeknit.studies.jobs import Job
 from closeknit.studies.plan import JobPlanner, StudyData
-from closeknit.studies.search import SearchConfig
+from closeknit.studies.search import Candidate, SearchConfig
 from closeknit.studies.study_file import read_study
 from closeknit.train_config import TrainConfig
 

@@ -377,19 +377,19 @@ def test_pairs_can_be_learnt(tiny):
 def test_a_disk_that_is_full_is_explained_and_loses_nothing(tiny, small, tmp_path, monkeypatch):
     import errno
 
-    from closeknit import checkpoint
+    from closeknit import storage, training_checkpoints
 
     fit = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path)
     run(fit, until=2)
-    kept = checkpoint.load(tmp_path)
+    kept = training_checkpoints.load(tmp_path)
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(storage, "save_file", full)
     with pytest.raises(ModelError, match=r"disk .* is full; what was saved before is untouched"):
         run(fit)
-    again = checkpoint.load(tmp_path)
+    again = training_checkpoints.load(tmp_path)
     assert kept is not None and again is not None
     assert same(kept[0], again[0]) and kept[1] == again[1]
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000002"]

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from closeknit.architecture import PREFIXES, counts_from_padding, position_numbers
-from closeknit.checkpoint import read_json, read_tensors
+from closeknit.storage import read_json, read_tensors
 from closeknit.tokenisers import FileTokeniser
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU}

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from closeknit import checkpoint
+from closeknit import training_checkpoints as checkpoint
 from closeknit.processes import World
 from closeknit.tasks import Step
 from closeknit.training import NotFinite, Training

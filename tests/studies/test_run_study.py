@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from small_study import ONE_THREAD, results_of, study_maker
 
-from closeknit.checkpoint import lock_folder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.json_lines import read_json_lines
+from closeknit.storage import lock_folder
 from closeknit.studies import runners
 from closeknit.studies.folder import StudyFolder
 from closeknit.studies.run import run_study

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
+from closeknit.console import follow
 from closeknit.data.examples import from_python
 from closeknit.data.python_inputs import labelled_examples
 from closeknit.errors import ConfigError, DataError
@@ -24,7 +25,6 @@ from closeknit.models.estimator_settings import (
     plain_values,
     settings_argument,
 )
-from closeknit.progress import follow
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}

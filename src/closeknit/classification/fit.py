@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from closeknit import random_streams
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
+from closeknit.console import say
 from closeknit.data.class_names import descriptive_class_names
 from closeknit.data.examples import Examples
 from closeknit.data.label_numbers import label_numbers
@@ -31,7 +32,6 @@ from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import build_objective
 from closeknit.objectives.joint import Joint
 from closeknit.processes import World, seeded, this_world
-from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, rows_that_meet
 from closeknit.tasks import DeviceBatches, Task, labels_of
 from closeknit.tokens import Tokens

@@ -15,10 +15,6 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from closeknit.charts.png import distance_map
-from closeknit.checkpoint import (
-    read_tensors,
-    write_tensors,
-)
 from closeknit.config import RunConfig
 from closeknit.data.examples import Examples
 from closeknit.data.label_numbers import label_numbers
@@ -35,6 +31,7 @@ from closeknit.models.folder import (
     OBJECTIVE,
 )
 from closeknit.models.saved_model import SavedModel, fill
+from closeknit.storage import read_tensors, write_tensors
 from closeknit.tokenisers import Tokeniser
 from closeknit.tokens import Tokens
 

@@ -9,6 +9,7 @@ from typing import Any
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.config import RunConfig
+from closeknit.console import say
 from closeknit.data import catalogue
 from closeknit.data.class_names import class_name_as_words
 from closeknit.data.examples import DataSet, Examples, Fingerprint
@@ -16,7 +17,6 @@ from closeknit.data.parts import Parts
 from closeknit.data.splits import split
 from closeknit.models.run import RunFolder
 from closeknit.processes import leave
-from closeknit.progress import say
 
 
 def train_in_folder(

@@ -9,6 +9,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from closeknit.console import follow
 from closeknit.data.examples import single_texts
 from closeknit.data.python_inputs import as_list, label_values
 from closeknit.data.scored_pairs import ScoredPairs, scored_pairs_from
@@ -23,7 +24,6 @@ from closeknit.models.estimator_settings import (
     settings_argument,
     unnamed_settings,
 )
-from closeknit.progress import follow
 
 
 class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from closeknit import random_streams
+from closeknit.console import say
 from closeknit.data.examples import Examples
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import Sentences
@@ -27,7 +28,6 @@ from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.text_views import Folded, InfoNCE, MultipleNegatives, NTXent
 from closeknit.processes import World, seeded, this_world
-from closeknit.progress import say
 from closeknit.samplers import Plan, batches_per_epoch, length_grouped
 from closeknit.tasks import Batch, DeviceBatches, Task, rows_of_batches
 from closeknit.tokenisers import PretrainedTokeniser, Tokeniser

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from closeknit.charts.png import alignment_uniformity, pyplot
+from closeknit.console import say
 from closeknit.data.catalogue import load
 from closeknit.data.examples import DataSet, Examples
 from closeknit.data.sentences import read_sentences
@@ -20,7 +21,6 @@ from closeknit.embeddings.scores import (
     score_rows,
 )
 from closeknit.errors import ConfigError, DataError
-from closeknit.progress import say
 
 _MEASURES = ("spearman", "pearson", "alignment", "uniformity", "anisotropy")
 _TEST_SHARE = 0.2  # of a labelled data set without a test part

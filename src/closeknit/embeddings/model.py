@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from closeknit.checkpoint import read_tensors, write_tensors
+from closeknit.console import progress_bar
 from closeknit.devices import existing_device
 from closeknit.embedding_config import EmbeddingConfig
 from closeknit.encoder import Encoder
@@ -29,7 +29,7 @@ from closeknit.models.folder import (
     read_facts,
 )
 from closeknit.models.saved_model import SavedModel, fill, load_saved_encoder
-from closeknit.progress import progress_bar
+from closeknit.storage import read_tensors, write_tensors
 from closeknit.tokenisers import PretrainedTokeniser, Tokeniser
 
 

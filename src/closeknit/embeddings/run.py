@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from closeknit.console import say
 from closeknit.data.examples import Examples, Fingerprint
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import Sentences
@@ -14,7 +15,6 @@ from closeknit.embeddings.model import SentenceModel, is_sentence_encoder
 from closeknit.embeddings.negatives import mine_negatives
 from closeknit.models.run import RunFolder
 from closeknit.processes import leave
-from closeknit.progress import say
 
 
 def embed_in_folder(

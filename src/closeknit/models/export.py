@@ -8,16 +8,13 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from closeknit.checkpoint import (
-    write_json,
-    write_tensors,
-)
 from closeknit.encoder import Encoder
 from closeknit.encoder_loading import merged_trunk
 from closeknit.heads import SHAPES, Classifier
 from closeknit.models.folder import (
     WEIGHTS,
 )
+from closeknit.storage import write_json, write_tensors
 
 # ---------------------------------------------------------------- other libraries' layouts
 

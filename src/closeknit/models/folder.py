@@ -14,12 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from closeknit import checkpoint
-from closeknit.checkpoint import (
-    no_space_explained,
-    read_json,
-)
+from closeknit import training_checkpoints as checkpoint
 from closeknit.errors import ConfigError, DataError, ModelError
+from closeknit.storage import no_space_explained, read_json
 
 MAIN, METRICS, RUN, CARD = "closeknit.json", "metrics.json", "run.toml", "README.md"
 HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from closeknit import checkpoint
-from closeknit.checkpoint import lock_folder, no_space_explained, read_json, write_json
+from closeknit import training_checkpoints as checkpoint
+from closeknit.console import follow, say
 from closeknit.errors import ConfigError, ModelError, Stopped
 from closeknit.models.fit import Fit
 from closeknit.models.folder import (
@@ -26,8 +26,8 @@ from closeknit.models.folder import (
     read_facts,
 )
 from closeknit.processes import World, this_world, wait_for_all
-from closeknit.progress import follow, say
 from closeknit.settings import Configuration, differences
+from closeknit.storage import lock_folder, no_space_explained, read_json, write_json
 
 # What a run is: its kind, its settings under "run", and the fingerprint of its rows under "data".
 Identity = Mapping[str, Any]

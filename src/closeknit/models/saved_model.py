@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from closeknit import __version__
 from closeknit.bare import load_bare
-from closeknit.checkpoint import read_json, read_tensors, tensor_names, write_json
 from closeknit.devices import existing_device
 from closeknit.encoder import Encoder
 from closeknit.encoder_loading import load_pretrained
@@ -34,6 +33,7 @@ from closeknit.models.folder import (
     save_folder,
 )
 from closeknit.settings import to_toml
+from closeknit.storage import read_json, read_tensors, tensor_names, write_json
 from closeknit.textcnn import TextCNN
 from closeknit.tokenisers import PretrainedTokeniser, Tokeniser, WordTokeniser
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from closeknit.console import follow, say
 from closeknit.data.examples import DataSet, Examples, from_python, single_texts
 from closeknit.data.parts import Parts
 from closeknit.data.sentences import sentences_from
@@ -21,7 +22,6 @@ from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import prepared
 from closeknit.multitask.fit import MultiTaskFit, drawn_sentences
 from closeknit.multitask.model import MultiTaskModel
-from closeknit.progress import follow, say
 
 _OF_FILES = ("data", "positives", "negatives")  # settings of [pretrain] that say what is read
 Rows = tuple[Sequence[Any], Sequence[Any]]  # texts or pairs, and their classes or scores

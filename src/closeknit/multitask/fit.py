@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from closeknit import random_streams
+from closeknit.console import say
 from closeknit.data.examples import Examples
 from closeknit.data.parts import Parts
 from closeknit.data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
@@ -30,7 +31,6 @@ from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.pair_scores import MeanSquared
 from closeknit.processes import World, seeded, this_world
-from closeknit.progress import say
 from closeknit.samplers import batches_per_epoch, rows_that_meet
 from closeknit.schedules import build_schedule
 from closeknit.surgery import pcgrad

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from closeknit.checkpoint import read_tensors, write_tensors
 from closeknit.data.examples import Examples
 from closeknit.data.label_numbers import label_numbers
 from closeknit.data.parts import Parts
@@ -41,6 +40,7 @@ from closeknit.multitask.mistakes import (
     score_mistakes,
     write_mistakes,
 )
+from closeknit.storage import read_tensors, write_tensors
 from closeknit.tokenisers import Tokeniser
 from closeknit.tokens import Tokens, stacked
 

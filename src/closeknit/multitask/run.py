@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from closeknit.console import say
 from closeknit.data.examples import Examples, Fingerprint
 from closeknit.data.parts import Parts
 from closeknit.data.sentences import Sentences
@@ -21,7 +22,6 @@ from closeknit.multitask.data import fingerprint, load_tasks
 from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
 from closeknit.multitask.model import MultiTaskModel
 from closeknit.processes import leave
-from closeknit.progress import say
 
 
 def multitask_in_folder(

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from closeknit.progress import say
+from closeknit.console import say
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.results import Result
 from closeknit.study_statistics import Line, summarise

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from closeknit.checkpoint import write_json
 from closeknit.errors import ConfigError
 from closeknit.json_lines import append_json_line, remove_unfinished_line
+from closeknit.storage import write_json
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.plan import StudyData
 from closeknit.studies.results import (

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from closeknit.config import RunConfig
+from closeknit.console import say
 from closeknit.data.examples import Examples, Fingerprint, Rows
 from closeknit.data.splits import folds, subset
 from closeknit.encoder_loading import identity
 from closeknit.errors import ConfigError, DataError, did_you_mean
-from closeknit.progress import say
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.results import Result
 from closeknit.studies.search import Candidate, max_candidates, search

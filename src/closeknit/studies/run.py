@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from closeknit.checkpoint import lock_folder, no_space_explained
+from closeknit.console import say
 from closeknit.data.examples import Examples
 from closeknit.errors import ConfigError, TrainingError
 from closeknit.models.saved_model import versions
-from closeknit.progress import say
+from closeknit.storage import lock_folder, no_space_explained
 from closeknit.studies.board import ProgressBoard
 from closeknit.studies.folder import StudyFolder, describe_study, run_fields
 from closeknit.studies.jobs import Job, Outcome
