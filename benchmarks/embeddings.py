@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from closeknit.data import Sentences, read_scored_pairs, read_sentences
-from closeknit.embedding_config import with_recipe
+from closeknit.embeddings.config import with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.scores import Score, evaluate_suite

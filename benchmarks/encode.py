@@ -30,10 +30,10 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from closeknit.data import Examples, catalogue
-from closeknit.encoder_loading import default_encoder, load_encoder, quiet_transformers
-from closeknit.evaluation import encode_texts
+from closeknit.encoders.inference import encode_texts
+from closeknit.encoders.loading import default_encoder, load_encoder, quiet_transformers
+from closeknit.encoders.tokenisers import Tokeniser
 from closeknit.models.saved_model import versions
-from closeknit.tokenisers import Tokeniser
 
 LENGTH = 256  # the most tokens a text, which is what the model's own files say
 # Largest difference from SentenceTransformer's float32 vectors, whose numbers reach about 1.

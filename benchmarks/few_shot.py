@@ -30,12 +30,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue
-from closeknit.encoder_loading import default_encoder, quiet_transformers
+from closeknit.encoders.loading import default_encoder, quiet_transformers
 from closeknit.models.saved_model import versions
-from closeknit.study_statistics import gains_over_data_sets
+from closeknit.studies.statistics import gains_over_data_sets
 
 LENGTH, TESTED = 128, 1000
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from closeknit.graphs import CudaGraphs
+from closeknit.training.cuda_graphs import CudaGraphs
 
 RESULTS = Path(__file__).parent / "results"
 BATCH, EPOCHS, RATE, LENGTH = 64, 10, 1e-4, 128
@@ -44,7 +44,7 @@ def load(rows: int) -> tuple[Any, Any]:
 
 
 def settings(encoder: str, objective: str = "cross_entropy", **train: Any) -> Any:
-    from closeknit.config import RunConfig
+    from closeknit.classification.config import RunConfig
 
     options = {
         "epochs": EPOCHS,
@@ -120,7 +120,7 @@ def trainer(
         TrainingArguments,
     )
 
-    from closeknit.encoder_loading import quiet_transformers
+    from closeknit.encoders.loading import quiet_transformers
 
     classes = sorted(set(train.required_labels))
 
@@ -280,7 +280,7 @@ def softtriple(encoder: str) -> str:
     for objective in ("cross_entropy", "triple_entropy"):
         options = {"centers": 2000} if objective == "triple_entropy" else {}
         config = settings(encoder, objective)
-        from closeknit.config import RunConfig
+        from closeknit.classification.config import RunConfig
 
         told = config.to_dict()
         told["objective"] = {"name": objective, **options}
@@ -391,7 +391,7 @@ def roberta(folder: str) -> str:
     import torch
     from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
-    from closeknit.encoder_loading import default_encoder, quiet_transformers
+    from closeknit.encoders.loading import default_encoder, quiet_transformers
 
     torch.manual_seed(0)
     config = RobertaConfig(
@@ -419,8 +419,8 @@ def main() -> None:
     if not torch.cuda.is_available():
         print("gpu.py: skipped, it needs a GPU")
         return
-    from closeknit import encoder as encoders
     from closeknit.data import load as known
+    from closeknit.encoders import encoder as encoders
     from closeknit.errors import CloseknitError
 
     encoder = options.encoder or encoders.default_encoder()

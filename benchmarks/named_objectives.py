@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import catalogue, split, subset
 from closeknit.models.saved_model import versions
 from closeknit.objectives import OBJECTIVES

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue
 from closeknit.json_lines import append_json_line, read_json_lines
 from closeknit.models.memory import Stock

@@ -18,10 +18,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import catalogue, few_shot
-from closeknit.encoder_loading import default_encoder
+from closeknit.encoders.loading import default_encoder
 from closeknit.models.saved_model import versions
 
 TEXT = "where is my refund"

@@ -31,10 +31,10 @@ from transformers import (
     TrainingArguments,
 )
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue, few_shot, subset
-from closeknit.encoder_loading import default_encoder, quiet_transformers
+from closeknit.encoders.loading import default_encoder, quiet_transformers
 from closeknit.models.saved_model import versions
 
 BATCH, LENGTH, RATE = 32, 128, 1e-4

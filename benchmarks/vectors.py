@@ -23,11 +23,11 @@ import torch
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import Examples, catalogue, subset
-from closeknit.encoder_config import EncoderConfig
-from closeknit.evaluation import Floats, encode_texts
+from closeknit.encoders.config import EncoderConfig
+from closeknit.encoders.inference import Floats, encode_texts
 from closeknit.metrics import unit_rows
 from closeknit.models.saved_model import versions
 

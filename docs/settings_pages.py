@@ -7,16 +7,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from closeknit.config import DataConfig, RunConfig
-from closeknit.embedding_config import EmbeddingConfig, MethodConfig
-from closeknit.encoder_config import EncoderConfig
+from closeknit.classification.config import DataConfig, RunConfig
+from closeknit.embeddings.config import EmbeddingConfig, MethodConfig
+from closeknit.encoders.config import EncoderConfig
 from closeknit.multitask.config import MultiTaskConfig, PretrainConfig, SharedConfig, TaskConfig
-from closeknit.schedules import ScheduleConfig
 from closeknit.settings import SettingsTable, json_schema, settings_markdown
 from closeknit.studies.search import SearchConfig
 from closeknit.studies.study import Source, StudyTable
 from closeknit.studies.study_file import study_schema
-from closeknit.train_config import TrainConfig
+from closeknit.training.config import TrainConfig
+from closeknit.training.schedules import ScheduleConfig
 
 DOCS = Path(__file__).resolve().parent
 

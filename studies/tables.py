@@ -17,8 +17,8 @@ import numpy as np
 
 from closeknit.charts.png import distance_map, pyplot
 from closeknit.studies.results import Result, read_results
-from closeknit.study_statistics import summarise
-from closeknit.study_tables import markdown_report
+from closeknit.studies.statistics import summarise
+from closeknit.studies.tables import markdown_report
 
 RESULTS = Path(__file__).parent / "results"
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

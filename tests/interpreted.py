@@ -16,11 +16,11 @@ from transformers import (
     RobertaModel,
 )
 
-from closeknit.blocks import build_gpu_trunks, gpu_dropout
-from closeknit.encoder import Encoder
-from closeknit.engine import Engine, GpuEngine, UpdateParts
-from closeknit.precision import Precision
-from closeknit.stepping import FusedAdamW
+from closeknit.acceleration.engine import Engine, GpuEngine, UpdateParts
+from closeknit.acceleration.fused_adamw import FusedAdamW
+from closeknit.acceleration.gpu_trunk import build_gpu_trunks, gpu_dropout
+from closeknit.acceleration.precision import Precision
+from closeknit.encoders.encoder import Encoder
 
 SHAPE = {
     "vocab_size": 60,

@@ -16,17 +16,17 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from closeknit.architecture import PREFIXES
-from closeknit.bare import BareTrunk, load_bare
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.data import Examples
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
-from closeknit.encoder_loading import BUNDLED_PACKAGE
+from closeknit.encoders.architecture import PREFIXES
+from closeknit.encoders.bert import BareTrunk, load_bare
+from closeknit.encoders.loading import BUNDLED_PACKAGE
+from closeknit.encoders.tokenisers import FileTokeniser, PretrainedTokeniser
 from closeknit.errors import ModelError
 from closeknit.models.saved_model import load_saved_encoder
-from closeknit.tokenisers import FileTokeniser, PretrainedTokeniser
 
 KIN = sorted(PREFIXES)
 OTHERS = ["albert", "xlnet", "modernbert", "textcnn"]
@@ -463,7 +463,7 @@ def test_runs_of_a_study_train_without_transformers_to_the_same_weights(tiny, sm
 
 def test_runs_of_a_study_do_not_import_transformers(tiny, small):
     code = (
-        "import sys; from closeknit.config import RunConfig; from closeknit.data import Examples; "
+        "import sys; from closeknit.classification.config import RunConfig; from closeknit.data import Examples; "
         "from closeknit.classification.fit import ClassifierFit; from closeknit.models.memory import Stock\n"
         f"rows = Examples({small[0]!r}, None, {small[1]!r})\n"
         f"tables = {{'encoder': {{'name': {tiny()!r}, 'max_length': 16}}, 'train': {{'epochs': 1}}}}\n"
@@ -476,7 +476,7 @@ def test_runs_of_a_study_do_not_import_transformers(tiny, small):
 
 def test_a_stock_loads_an_encoder_once_for_all_poolings(tiny, small, monkeypatch):
     from closeknit.classification.fit import ClassifierFit
-    from closeknit.encoder_config import EncoderConfig
+    from closeknit.encoders.config import EncoderConfig
     from closeknit.models.memory import Stock
 
     rows, loads, load = Examples(small[0], None, small[1]), [], EncoderConfig.load

@@ -161,7 +161,7 @@ def test_resuming_with_other_data_is_refused(tiny, small_csv, tmp_path, closekni
     states = tmp_path / "model" / "checkpoints"
     states.mkdir(parents=True)
     identity = {"run": None, "data": {"rows": 7, "digest": "x"}}
-    from closeknit.config import read_config
+    from closeknit.classification.config import read_config
 
     run = read_config(
         None,

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit.config import RunConfig, read_config
+from closeknit.classification.config import RunConfig, read_config
 from closeknit.errors import ConfigError, DataError
 from closeknit.settings import differences
-from closeknit.train_config import TrainConfig
+from closeknit.training.config import TrainConfig
 
 
 def test_a_file_then_changes(tmp_path):
@@ -184,8 +184,8 @@ def test_open_epochs_at_the_sizes_that_were_measured():
 
 
 def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(monkeypatch):
-    from closeknit import train_config
     from closeknit.studies.jobs import Job
+    from closeknit.training import config as train_config
 
     def keys() -> list[str]:
         rows = np.arange(800), np.arange(800, 1000)
@@ -200,7 +200,7 @@ def test_a_run_is_another_one_when_what_it_left_open_comes_to_something_else(mon
 
 
 def test_epochs_stay_open_only_where_a_rule_settles_them():
-    from closeknit.embedding_config import EmbeddingConfig
+    from closeknit.embeddings.config import EmbeddingConfig
     from closeknit.multitask.config import MultiTaskConfig
 
     with pytest.raises(ConfigError, match=r"train\.epochs is 0; it must be at least 1"):

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit.acceleration.precision import Precision
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.data.sentences import sentences_from
-from closeknit.embedding_config import with_recipe
+from closeknit.embeddings.config import with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.errors import TrainingError
-from closeknit.graphs import CudaGraphs
-from closeknit.precision import Precision
 from closeknit.studies.jobs import Job
 from closeknit.studies.runners import InProcessRunner
+from closeknit.training.cuda_graphs import CudaGraphs
 from conftest import losses_of as run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -174,7 +174,7 @@ def test_what_cannot_be_captured_is_said_and_done(tiny, small, options):
 
 
 def test_texts_too_long_for_the_fused_layers_are_captured_too(tiny, small, monkeypatch):
-    from closeknit.kernels import attention
+    from closeknit.acceleration import triton_attention as attention
 
     monkeypatch.setattr(attention, "LONGEST", 4)
     fit = ClassifierFit(from_python(*small), config(tiny))
@@ -226,7 +226,7 @@ def test_runs_side_by_side_are_what_they_are_alone(tiny, small, kind):
 
 def test_a_run_pads_as_if_it_were_alone_after_one_with_longer_texts(tiny, small, monkeypatch):
     """A lane keeps what the first run has captured, but not its widths: dropout draws by places in the padded batch."""
-    from closeknit import graphs
+    from closeknit.training import cuda_graphs as graphs
 
     monkeypatch.setattr(graphs, "CAPTURE_COST", 0)  # as many widths as there are
     texts, labels = small

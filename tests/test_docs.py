@@ -28,8 +28,8 @@ def settings_of(page: str, table: str) -> dict[str, str]:
 
 
 def test_the_tables_of_settings_are_complete_and_right():
-    from closeknit.encoder_config import EncoderConfig
-    from closeknit.train_config import TrainConfig
+    from closeknit.encoders.config import EncoderConfig
+    from closeknit.training.config import TrainConfig
 
     for page, table, config in (
         ("training.md", "train", TrainConfig()),

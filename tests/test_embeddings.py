@@ -11,16 +11,22 @@ from hypothesis import strategies as st
 
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import sentences_from
-from closeknit.embedding_config import EmbeddingConfig, MethodConfig, with_recipe
+from closeknit.embeddings.config import EmbeddingConfig, MethodConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit, check_data, masked_batches
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.scores import sts_scores
-from closeknit.encoder_loading import load_encoder
+from closeknit.encoders.augmentation import (
+    SHORTEST,
+    drophead,
+    head_factors,
+    mask_span,
+    without_dropout,
+)
+from closeknit.encoders.loading import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.objectives import InfoNCE
 from closeknit.objectives.text_views import Folded
-from closeknit.samplers import length_grouped
-from closeknit.views import SHORTEST, drophead, head_factors, mask_span, without_dropout
+from closeknit.training.batches import length_grouped
 from conftest import TINY
 
 TEXTS = [
@@ -214,8 +220,8 @@ def test_a_chunked_step_has_the_gradients_of_the_whole_one_with_dropout_on(tiny,
 
 @pytest.mark.parametrize("name", ["supcon", "lcl", "clld", "triple_entropy"])
 def test_chunks_work_for_every_objective_that_compares_rows(tiny, small, name):
+    from closeknit.classification.config import RunConfig
     from closeknit.classification.fit import ClassifierFit
-    from closeknit.config import RunConfig
     from closeknit.data import from_python
 
     tables = {
@@ -235,8 +241,8 @@ def test_without_dropout_chunks_change_nothing(tiny):
 
 @pytest.mark.parametrize("kind", ["bert", "xlnet"])
 def test_chunks_read_the_padding_of_the_whole_batch(tiny, kind):
+    from closeknit.classification.config import RunConfig
     from closeknit.classification.fit import ClassifierFit
-    from closeknit.config import RunConfig
     from closeknit.data import from_python
 
     texts = [text * (1 + i % 3) for i, text in enumerate(["card lost ", "where is my parcel "] * 6)]
@@ -395,7 +401,7 @@ def test_masked_language_modelling_before_it_learns_the_texts(tiny, kind):
 def test_what_is_masked_is_what_must_be_told(tiny):
     _, tokeniser = load_encoder(tiny(), max_length=16)
     tokens = tokeniser(sentences_examples(TEXTS * 50))
-    from closeknit.processes import World
+    from closeknit.training.processes import World
 
     plan = length_grouped(tokens.lengths, 300, 2)
     batch = masked_batches(tokens, plan, 2, tokeniser, 0.3, 2, World(torch.device("cpu")))(0, 0, 1)

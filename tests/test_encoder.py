@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from closeknit import encoder_loading as encoders
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import from_python
-from closeknit.encoder import Encoder
-from closeknit.encoder_loading import load_encoder
-from closeknit.encoder_views import read_views
+from closeknit.encoders import loading as encoders
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.heads import NearestCentroid, build_heads
+from closeknit.encoders.inference import outputs
+from closeknit.encoders.loading import load_encoder
+from closeknit.encoders.views import read_views
 from closeknit.errors import ConfigError, MissingExtra, ModelError
-from closeknit.evaluation import outputs
-from closeknit.heads import NearestCentroid, build_heads
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 TEXTS = ["my card was stolen today please help", "refund", "where is my parcel it never came"]

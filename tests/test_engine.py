@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from closeknit.architecture import bert_like_layers, embedding_layer, position_numbers
+from closeknit.acceleration.engine import CpuEngine, DirectLauncher, UpdateWork
+from closeknit.acceleration.half_weights import HalfWeights
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import from_python
-from closeknit.encoder_loading import load_encoder
-from closeknit.engine import CpuEngine, DirectLauncher, UpdateWork
-from closeknit.engine_modules import (
+from closeknit.encoders.architecture import bert_like_layers, embedding_layer, position_numbers
+from closeknit.encoders.loading import load_encoder
+from closeknit.encoders.run_time_modules import (
     Dropout,
     Linear,
     convert_dropout,
@@ -23,7 +24,6 @@ from closeknit.engine_modules import (
     dropout_drawn_by,
     linears_reading,
 )
-from closeknit.halves import HalfWeights
 from conftest import losses_of as run
 
 

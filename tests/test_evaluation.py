@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from closeknit import evaluation
 from closeknit.data import Examples
-from closeknit.encoder_loading import load_encoder
-from closeknit.evaluation import by_length, encode_texts, outputs, softmax
+from closeknit.encoders import inference as evaluation
+from closeknit.encoders.inference import by_length, encode_texts, outputs, softmax
+from closeknit.encoders.loading import load_encoder
 from conftest import TINY, WORDS
 
 KINDS = [*TINY, "textcnn"]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
 from closeknit.errors import ConfigError
 from closeknit.models.memory import Lane, Stock
@@ -259,7 +259,7 @@ def test_rows_that_are_alone_in_their_class_are_counted(tiny, small, capsys):
 
 
 def test_a_run_file_describes_a_joint_objective(tmp_path, tiny, small):
-    from closeknit.config import read_config
+    from closeknit.classification.config import read_config
 
     path = tmp_path / "run.toml"
     path.write_text(

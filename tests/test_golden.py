@@ -37,7 +37,7 @@ def few_filters(patch: pytest.MonkeyPatch) -> None:
 
     This is the only place in this file that imports names that are not public.
     """
-    from closeknit.textcnn import TextCNN, TextCNNConfig
+    from closeknit.encoders.textcnn import TextCNN, TextCNNConfig
 
     def create(vocabulary: int, *, dropout: float = 0.5) -> TextCNN:
         return TextCNN(TextCNNConfig(vocabulary, embedding=8, filters=4, dropout=dropout))

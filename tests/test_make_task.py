@@ -33,8 +33,8 @@ def encoder(tiny):
 
 def test_a_task_trains_as_the_command_does(tiny, small, encoder):
     """The same rows meet, the heads start alike, and so the losses are the same bits."""
+    from closeknit.classification.config import RunConfig
     from closeknit.classification.fit import ClassifierFit
-    from closeknit.config import RunConfig
     from closeknit.data import from_python
     from conftest import losses_of
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import DataError, ModelError
 from conftest import rebuilt_objective
@@ -139,7 +139,7 @@ def test_the_folder_tells_the_whole_story(saved):
 
 
 def test_the_run_file_of_a_model_makes_the_same_run(saved):
-    from closeknit.config import read_config
+    from closeknit.classification.config import read_config
 
     assert read_config(saved / "run.toml").to_dict() == Model.load(saved).config.to_dict()
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ModelError
 from closeknit.json_lines import append_json_line

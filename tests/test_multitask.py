@@ -15,8 +15,8 @@ import torch
 
 from closeknit import MultiTask
 from closeknit.data import Examples, sentences_from
-from closeknit.data.parts import Parts
 from closeknit.data.sentences import sentences_from_labelled_pairs
+from closeknit.data.splits import Parts
 from closeknit.embeddings.model import load_sentence_model
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig, read_multitask, recipes

@@ -6,15 +6,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeknit.acceleration.cpu_trunk import CpuTrunk, cpu_dropout, keep_mask
+from closeknit.acceleration.engine import CpuEngine, UpdateParts
+from closeknit.acceleration.precision import Precision
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import Examples, from_python
-from closeknit.encoder_loading import load_encoder
-from closeknit.engine import CpuEngine, UpdateParts
-from closeknit.graphs import CAPTURE_COST, UPDATE_COST, WIDTH_STEP, choose_widths, task_widths
+from closeknit.encoders.loading import load_encoder
 from closeknit.models.memory import Lane, Stock
-from closeknit.plain import CpuTrunk, cpu_dropout, keep_mask
-from closeknit.precision import Precision
+from closeknit.training.cuda_graphs import (
+    CAPTURE_COST,
+    UPDATE_COST,
+    WIDTH_STEP,
+    choose_widths,
+    task_widths,
+)
 
 KIN = ("bert", "roberta", "electra", "distilbert")
 CPU = torch.device("cpu")

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import from_python
-from closeknit.processes import World, return_memory
+from closeknit.training.processes import World, return_memory
 
 SCRIPT = """
 import json, sys
-from closeknit.config import RunConfig
+from closeknit.classification.config import RunConfig
 from closeknit.data import from_python
 from closeknit.classification.fit import ClassifierFit
 
@@ -37,10 +37,10 @@ if fit.world.main:
 EMBEDDING = """
 import json, sys
 from closeknit.embeddings.fit import EmbeddingFit
-from closeknit.embedding_config import with_recipe
+from closeknit.embeddings.config import with_recipe
 from closeknit.data.sentences import sentences_from
 from closeknit.embeddings.fit import EmbeddingFit
-from closeknit.embedding_config import with_recipe
+from closeknit.embeddings.config import with_recipe
 from closeknit.data import sentences_from
 
 settings, texts, second, out = json.loads(open(sys.argv[1]).read())
@@ -58,7 +58,7 @@ TASKS = """
 import json, sys
 from closeknit.data import Examples
 from closeknit.multitask.config import MultiTaskConfig; from closeknit.multitask.fit import MultiTaskFit
-from closeknit.data.parts import Parts
+from closeknit.data.splits import Parts
 
 settings, texts, labels, out = json.loads(open(sys.argv[1]).read())
 second = texts[1:] + texts[:1]
@@ -88,7 +88,7 @@ def launch(tmp_path, processes: int, settings, small, code: str = SCRIPT):
         tmp_path / f"job{processes}.json",
         tmp_path / f"out{processes}.json",
     )
-    script.write_text(code + "\nfrom closeknit.processes import leave\nleave(fit.world)\n")
+    script.write_text(code + "\nfrom closeknit.training.processes import leave\nleave(fit.world)\n")
     job.write_text(json.dumps([settings, *small, str(out)]))
     arguments = [
         sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", str(processes),
@@ -204,7 +204,7 @@ def test_freed_memory_goes_back_to_the_system():
 
 def test_a_training_on_a_cpu_begins_by_returning_memory(tiny, small, monkeypatch):
     asked: list[bool] = []
-    monkeypatch.setattr("closeknit.processes.return_memory", lambda: asked.append(True))
+    monkeypatch.setattr("closeknit.training.processes.return_memory", lambda: asked.append(True))
     ClassifierFit(
         from_python(*small),
         RunConfig.from_dict({"encoder": {"name": tiny(), "max_length": 16}}),

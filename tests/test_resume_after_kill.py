@@ -88,8 +88,8 @@ def test_a_stop_signal_saves_the_state_and_says_how_to_go_on(tiny, small_csv, tm
 def test_a_damaged_state_is_passed_over_for_the_one_before(tmp_path):
     import torch
 
-    from closeknit import training_checkpoints
     from closeknit.errors import ModelError
+    from closeknit.training import checkpoints as training_checkpoints
 
     for number in (3, 3):  # the same step again takes the place of the first
         training_checkpoints.save(tmp_path, number, {"w": torch.ones(2)}, {"number": number})

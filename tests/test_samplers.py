@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from closeknit.samplers import (
+from closeknit.training.batches import (
     batches_per_epoch,
     k_per_class,
     length_grouped,

@@ -10,7 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from closeknit.errors import ConfigError
-from closeknit.schedules import SCHEDULES, ScheduleConfig, build_schedule, shares, together
+from closeknit.training.schedules import (
+    SCHEDULES,
+    ScheduleConfig,
+    build_schedule,
+    shares,
+    together,
+)
 
 NAMES = ("mood", "dup", "sts", "topic", "spam")
 

@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from closeknit import objective_config
-from closeknit.config import RunConfig, read_config
+from closeknit.classification.config import RunConfig, read_config
 from closeknit.data import from_python
-from closeknit.embedding_config import EmbeddingConfig
+from closeknit.embeddings.config import EmbeddingConfig
 from closeknit.errors import ConfigError
 from closeknit.multitask.config import MultiTaskConfig, read_multitask, recipes
 from closeknit.objectives import OBJECTIVES
+from closeknit.objectives import config as objective_config
 from closeknit.reports.study_page.folder import Cell
 from closeknit.settings import (
     Configuration,
@@ -41,7 +41,7 @@ from closeknit.studies.jobs import Job
 from closeknit.studies.plan import JobPlanner, StudyData
 from closeknit.studies.search import Candidate, SearchConfig
 from closeknit.studies.study_file import read_study
-from closeknit.train_config import TrainConfig
+from closeknit.training.config import TrainConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 

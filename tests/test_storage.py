@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from closeknit import __version__, training_checkpoints
+from closeknit import __version__
 from closeknit.errors import ConfigError, ModelError
 from closeknit.storage import (
     NewerFormatError,
@@ -21,6 +21,7 @@ from closeknit.storage import (
     write_json,
     write_tensors,
 )
+from closeknit.training import checkpoints as training_checkpoints
 
 TENSORS = {"weight": torch.tensor([1.0, 2.0])}
 
@@ -156,8 +157,8 @@ def test_every_older_format_has_an_upgrade():
 
 def test_a_run_resumes_from_a_checkpoint_of_the_first_format(tiny, small, tmp_path):
     """To the same weights as without the interruption."""
+    from closeknit.classification.config import RunConfig
     from closeknit.classification.fit import ClassifierFit
-    from closeknit.config import RunConfig
     from closeknit.data import from_python
     from conftest import losses_of
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from closeknit.study_statistics import (
+from closeknit.studies.statistics import (
     corrected_t_test,
     holm,
     optimism,
@@ -16,7 +16,7 @@ from closeknit.study_statistics import (
     standings,
     summarise,
 )
-from closeknit.study_tables import (
+from closeknit.studies.tables import (
     csv_table,
     gain_in_words,
     markdown_report,

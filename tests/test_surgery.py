@@ -14,19 +14,19 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from closeknit import surgery
 from closeknit.data import Examples
-from closeknit.encoder_loading import load_encoder
+from closeknit.encoders.loading import load_encoder
 from closeknit.multitask.heads import SingleHead
 from closeknit.objectives import Joint
 from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Term
-from closeknit.processes import World
-from closeknit.samplers import batches_per_epoch, length_grouped
-from closeknit.surgery import SeparateGradients, cosines, pcgrad
-from closeknit.tasks import DeviceBatches, Task, labels_of
-from closeknit.train_config import TrainConfig
-from closeknit.training import NotFinite, Training
+from closeknit.training import gradients as surgery
+from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, length_grouped
+from closeknit.training.config import TrainConfig
+from closeknit.training.gradients import SeparateGradients, cosines, pcgrad
+from closeknit.training.loop import NotFinite, Training
+from closeknit.training.processes import World
+from closeknit.training.task import Task
 
 
 @pytest.fixture(autouse=True, scope="module")

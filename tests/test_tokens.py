@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from closeknit.data import Examples, from_python
-from closeknit.encoder_loading import load_encoder
+from closeknit.encoders.loading import load_encoder
+from closeknit.encoders.tokenisers import WordTokeniser
+from closeknit.encoders.tokens import Tokens
 from closeknit.errors import ConfigError
-from closeknit.tokenisers import WordTokeniser
-from closeknit.tokens import Tokens
 
 
 def ragged(pad_left: bool = False) -> Tokens:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
 from closeknit.data import from_python
 from closeknit.errors import ConfigError, ModelError, TrainingError
-from closeknit.rates import rate_factor
-from closeknit.train_config import TrainConfig
-from closeknit.training import NotFinite, train
+from closeknit.training.config import TrainConfig
+from closeknit.training.loop import NotFinite, train
+from closeknit.training.optimizer import rate_factor
 from conftest import losses_of as run
 
 
@@ -191,7 +191,7 @@ def test_early_stopping_keeps_the_best_state(tiny, small):
     best = scores.index(max(scores))
     assert len(scores) == best + 1 + 3 < 40
     tokens, expected = fit.validation
-    from closeknit.evaluation import outputs
+    from closeknit.encoders.inference import outputs
 
     logits, _ = outputs(fit.model.encoder, fit.model.heads, tokens)
     assert (logits.argmax(1) == expected).mean() == pytest.approx(
@@ -377,7 +377,8 @@ def test_pairs_can_be_learnt(tiny):
 def test_a_disk_that_is_full_is_explained_and_loses_nothing(tiny, small, tmp_path, monkeypatch):
     import errno
 
-    from closeknit import storage, training_checkpoints
+    from closeknit import storage
+    from closeknit.training import checkpoints as training_checkpoints
 
     fit = ClassifierFit(from_python(*small), config(tiny), folder=tmp_path)
     run(fit, until=2)

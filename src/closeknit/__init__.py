@@ -18,38 +18,38 @@ _MODULES = {
     "SentenceEncoder": "embeddings.estimator",
     "TextClassifier": "classification.estimator",
     # data and encoders
-    "Encoder": "encoder",
-    "Examples": "data",
-    "encode_texts": "evaluation",
-    "load": "catalogue",
-    "load_encoder": "encoder",
+    "Encoder": "encoders.encoder",
+    "Examples": "data.examples",
+    "encode_texts": "encoders.inference",
+    "load": "data.catalogue",
+    "load_encoder": "encoders.loading",
     # the training loop
-    "Batch": "tasks",
-    "Step": "tasks",
-    "Task": "tasks",
-    "make_task": "make_task",
-    "predict_logits": "make_task",
-    "train": "training",
+    "Batch": "training.task",
+    "Step": "training.task",
+    "Task": "training.task",
+    "make_task": "classification.make_task",
+    "predict_logits": "classification.make_task",
+    "train": "training.loop",
     # objectives
     "OBJECTIVES": "objectives",
     "Joint": "objectives",
     "Term": "objectives",
     # settings
-    "DataConfig": "config",
-    "EmbeddingConfig": "embeddings.model",
-    "EncoderConfig": "config",
-    "MethodConfig": "embeddings.model",
+    "DataConfig": "classification.config",
+    "EmbeddingConfig": "embeddings.config",
+    "EncoderConfig": "encoders.config",
+    "MethodConfig": "embeddings.config",
     "MultiTaskConfig": "multitask.config",
-    "ObjectiveConfig": "config",
-    "RunConfig": "config",
-    "TrainConfig": "train_config",
+    "ObjectiveConfig": "objectives.config",
+    "RunConfig": "classification.config",
+    "TrainConfig": "training.config",
     # studies
-    "Place": "comparison",
-    "Result": "protocol",
-    "Source": "study",
-    "Study": "study",
-    "read_study": "study",
-    "run_study": "comparison",
+    "Place": "studies.run",
+    "Result": "studies.results",
+    "Source": "studies.study",
+    "Study": "studies.study",
+    "read_study": "studies.study_file",
+    "run_study": "studies.run",
     # errors
     "CloseknitError": "errors",
     "ConfigError": "errors",
@@ -63,20 +63,20 @@ _MODULES = {
 __all__ = sorted(_MODULES)
 
 if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
-    from closeknit.catalogue import load as load
+    from closeknit.classification.config import DataConfig as DataConfig
+    from closeknit.classification.config import RunConfig as RunConfig
     from closeknit.classification.estimator import TextClassifier as TextClassifier
-    from closeknit.comparison import Place as Place
-    from closeknit.comparison import run_study as run_study
-    from closeknit.config import DataConfig as DataConfig
-    from closeknit.config import EncoderConfig as EncoderConfig
-    from closeknit.config import ObjectiveConfig as ObjectiveConfig
-    from closeknit.config import RunConfig as RunConfig
-    from closeknit.data import Examples as Examples
+    from closeknit.classification.make_task import make_task as make_task
+    from closeknit.classification.make_task import predict_logits as predict_logits
+    from closeknit.data.catalogue import load as load
+    from closeknit.data.examples import Examples as Examples
+    from closeknit.embeddings.config import EmbeddingConfig as EmbeddingConfig
+    from closeknit.embeddings.config import MethodConfig as MethodConfig
     from closeknit.embeddings.estimator import SentenceEncoder as SentenceEncoder
-    from closeknit.embeddings.model import EmbeddingConfig as EmbeddingConfig
-    from closeknit.embeddings.model import MethodConfig as MethodConfig
-    from closeknit.encoder import Encoder as Encoder
-    from closeknit.encoder import load_encoder as load_encoder
+    from closeknit.encoders.config import EncoderConfig as EncoderConfig
+    from closeknit.encoders.encoder import Encoder as Encoder
+    from closeknit.encoders.inference import encode_texts as encode_texts
+    from closeknit.encoders.loading import load_encoder as load_encoder
     from closeknit.errors import CloseknitError as CloseknitError
     from closeknit.errors import ConfigError as ConfigError
     from closeknit.errors import DataError as DataError
@@ -84,23 +84,23 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from closeknit.errors import ModelError as ModelError
     from closeknit.errors import Stopped as Stopped
     from closeknit.errors import TrainingError as TrainingError
-    from closeknit.evaluation import encode_texts as encode_texts
-    from closeknit.make_task import make_task as make_task
-    from closeknit.make_task import predict_logits as predict_logits
     from closeknit.multitask.config import MultiTaskConfig as MultiTaskConfig
     from closeknit.multitask.estimator import MultiTask as MultiTask
     from closeknit.objectives import OBJECTIVES as OBJECTIVES
     from closeknit.objectives import Joint as Joint
     from closeknit.objectives import Term as Term
-    from closeknit.protocol import Result as Result
-    from closeknit.study import Source as Source
-    from closeknit.study import Study as Study
-    from closeknit.study import read_study as read_study
-    from closeknit.tasks import Batch as Batch
-    from closeknit.tasks import Step as Step
-    from closeknit.tasks import Task as Task
-    from closeknit.train_config import TrainConfig as TrainConfig
-    from closeknit.training import train as train
+    from closeknit.objectives.config import ObjectiveConfig as ObjectiveConfig
+    from closeknit.studies.results import Result as Result
+    from closeknit.studies.run import Place as Place
+    from closeknit.studies.run import run_study as run_study
+    from closeknit.studies.study import Source as Source
+    from closeknit.studies.study import Study as Study
+    from closeknit.studies.study_file import read_study as read_study
+    from closeknit.training.config import TrainConfig as TrainConfig
+    from closeknit.training.loop import train as train
+    from closeknit.training.task import Batch as Batch
+    from closeknit.training.task import Step as Step
+    from closeknit.training.task import Task as Task
 
 else:  # type checkers do not see this function, so that they know an unknown name
 

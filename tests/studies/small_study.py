@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from closeknit.config import RunConfig
+from closeknit.classification.config import RunConfig
 from closeknit.json_lines import read_json_lines
 from closeknit.studies.run import Place
 from closeknit.studies.study import Source, Study

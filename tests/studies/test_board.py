@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from small_study import ONE_THREAD, study_maker
 
-from closeknit.config import RunConfig
+from closeknit.classification.config import RunConfig
 from closeknit.studies import board as board_module
 from closeknit.studies.board import ProgressBoard
 from closeknit.studies.jobs import Job, Outcome

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.config import RunConfig
+from closeknit.classification.config import RunConfig
 from closeknit.errors import ConfigError
 from closeknit.json_lines import read_json_lines as read_lines
 from closeknit.studies.run import Place, run_study

@@ -15,8 +15,8 @@ from closeknit.studies.jobs import Outcome
 from closeknit.studies.plan import JobPlanner
 from closeknit.studies.run import Place, run_study
 from closeknit.studies.search import SearchConfig
-from closeknit.study_statistics import trials_of_last_search
-from closeknit.training import NotFinite
+from closeknit.studies.statistics import trials_of_last_search
+from closeknit.training.loop import NotFinite
 
 
 @pytest.fixture

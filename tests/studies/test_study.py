@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from closeknit.config import DataConfig, RunConfig
+from closeknit.classification.config import DataConfig, RunConfig
 from closeknit.errors import ConfigError, DataError
 from closeknit.studies.search import SearchConfig
 from closeknit.studies.study import Source, Study, with_options

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.console import follow
 from closeknit.data.examples import from_python
 from closeknit.data.python_inputs import labelled_examples
+from closeknit.encoders.inference import Floats, softmax
 from closeknit.errors import ConfigError, DataError
-from closeknit.evaluation import Floats, softmax
 from closeknit.models.estimator_settings import (
     changed_settings,
     given_settings,

@@ -14,29 +14,35 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from closeknit import random_streams
+from closeknit.classification.config import RunConfig
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.console import say
-from closeknit.data.class_names import descriptive_class_names
+from closeknit.data.class_names import descriptive_class_names, label_numbers
 from closeknit.data.examples import Examples
-from closeknit.data.label_numbers import label_numbers
 from closeknit.data.splits import check_classes, split
+from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
+from closeknit.encoders.inference import outputs
+from closeknit.encoders.tokens import Tokens
 from closeknit.errors import ConfigError
-from closeknit.evaluation import outputs
-from closeknit.heads import NearestCentroid, NearestRows, build_heads
-from closeknit.looping import Loop
 from closeknit.metrics import classification_scores, confusion
 from closeknit.models.fit import Fit, Stage
 from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import build_objective
 from closeknit.objectives.joint import Joint
-from closeknit.processes import World, seeded, this_world
-from closeknit.samplers import Plan, batches_per_epoch, rows_that_meet
-from closeknit.tasks import DeviceBatches, Task, labels_of
-from closeknit.tokens import Tokens
-from closeknit.train_config import TrainConfig
-from closeknit.training import Training, train
+from closeknit.training import randomness
+from closeknit.training.batches import (
+    DeviceBatches,
+    Plan,
+    batches_per_epoch,
+    labels_of,
+    rows_that_meet,
+)
+from closeknit.training.config import TrainConfig
+from closeknit.training.loop import Training, train
+from closeknit.training.processes import World, this_world
+from closeknit.training.randomness import seeded
+from closeknit.training.session import Loop
+from closeknit.training.task import Task
 
 
 class ClassifierFit(Fit[Model]):
@@ -274,9 +280,9 @@ def new_model(
     if stock is not None:
         encoder, tokeniser = stock.take(config.encoder, seed, world)
     else:
-        with seeded(world, seed, random_streams.ENCODER):
+        with seeded(world, seed, randomness.ENCODER):
             encoder, tokeniser = config.encoder.load(examples)
-    with seeded(world, seed, random_streams.OBJECTIVE):
+    with seeded(world, seed, randomness.OBJECTIVE):
         objective = build_objective(
             config.objective.name,
             encoder.dim,
@@ -285,7 +291,7 @@ def new_model(
             labels=labels,
             counts=[counts[label] for label in labels],
         )
-    with seeded(world, seed, random_streams.HEADS):
+    with seeded(world, seed, randomness.HEADS):
         heads = build_heads(encoder, len(labels), objective.views)
     if objective.classifier == "centroid":
         heads["logits"] = NearestCentroid(encoder.dim, len(labels))

@@ -15,13 +15,15 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from closeknit.charts.png import distance_map
-from closeknit.config import RunConfig
+from closeknit.classification.config import RunConfig
+from closeknit.data.class_names import label_numbers
 from closeknit.data.examples import Examples
-from closeknit.data.label_numbers import label_numbers
-from closeknit.encoder import Encoder
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
+from closeknit.encoders.inference import Floats, outputs
+from closeknit.encoders.tokenisers import Tokeniser
+from closeknit.encoders.tokens import Tokens
 from closeknit.errors import DataError, MissingExtra
-from closeknit.evaluation import Floats, outputs
-from closeknit.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.metrics import classification_scores
 from closeknit.models.card import model_card
 from closeknit.models.export import write_encoder
@@ -32,8 +34,6 @@ from closeknit.models.folder import (
 )
 from closeknit.models.saved_model import SavedModel, fill
 from closeknit.storage import read_tensors, write_tensors
-from closeknit.tokenisers import Tokeniser
-from closeknit.tokens import Tokens
 
 
 @dataclass

@@ -6,17 +6,16 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.console import say
 from closeknit.data import catalogue
 from closeknit.data.class_names import class_name_as_words
 from closeknit.data.examples import DataSet, Examples, Fingerprint
-from closeknit.data.parts import Parts
-from closeknit.data.splits import split
+from closeknit.data.splits import Parts, split
 from closeknit.models.run import RunFolder
-from closeknit.processes import leave
+from closeknit.training.processes import leave
 
 
 def train_in_folder(

@@ -16,8 +16,8 @@ from closeknit.cli.output import print_json
 from closeknit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from closeknit.studies.statistics import Line
     from closeknit.studies.study import Study
-    from closeknit.study_statistics import Line
 
 
 def compare(
@@ -158,8 +158,8 @@ def compare(
 
 def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     """Print the tables of a study, then each comparison in words."""
-    from closeknit.study_statistics import overall_gains
-    from closeknit.study_tables import (
+    from closeknit.studies.statistics import overall_gains
+    from closeknit.studies.tables import (
         OPTIMISTIC,
         gain_in_words,
         markdown_table,

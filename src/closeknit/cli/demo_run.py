@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
-from closeknit.config import RunConfig
 from closeknit.console import follow, say
 from closeknit.data import catalogue
 from closeknit.data.examples import Examples, from_python
-from closeknit.encoder_loading import load_encoder
+from closeknit.encoders.inference import outputs, softmax
+from closeknit.encoders.loading import load_encoder
 from closeknit.errors import MissingExtra
-from closeknit.evaluation import outputs, softmax
 from closeknit.reports.study_page import write_report
 from closeknit.studies.results import Result
 from closeknit.studies.run import finish_study
+from closeknit.studies.statistics import Line
 from closeknit.studies.study import Source, Study
-from closeknit.study_statistics import Line
-from closeknit.study_tables import gain_in_words, markdown_table
+from closeknit.studies.tables import gain_in_words, markdown_table
 
 BASELINE = "cross_entropy"
 OBJECTIVE = "triple_entropy"

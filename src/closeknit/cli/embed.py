@@ -15,7 +15,7 @@ from closeknit.cli.output import print_json
 from closeknit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from closeknit.evaluation import Floats
+    from closeknit.encoders.inference import Floats
 
 
 def embed(
@@ -84,8 +84,8 @@ def _vectors_of_classifier(
     """The pooled vectors (R, H) of single texts or of pairs."""
     import numpy as np
 
-    from closeknit.encoder import Encoder
-    from closeknit.evaluation import outputs
+    from closeknit.encoders.encoder import Encoder
+    from closeknit.encoders.inference import outputs
 
     classifier = load_classifier(folder)
     encoder = classifier.encoder

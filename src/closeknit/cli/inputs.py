@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from closeknit.classification.model import Model
     from closeknit.data.examples import Examples
     from closeknit.data.tables import Columns
-    from closeknit.encoder import Encoder
+    from closeknit.encoders.encoder import Encoder
 
 # Letters times weights: below it, one thread needs some ten milliseconds.
 LITTLE_WORK = 5e9

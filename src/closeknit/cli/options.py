@@ -81,7 +81,7 @@ def all_changes(named: Mapping[str, Any], set_: list[str] | None) -> list[tuple[
 
 def chosen_columns(known: Columns | None, changes: list[str] | None) -> Columns:
     """The columns that a model was trained with, or the usual ones, changed by `--set data.…`."""
-    from closeknit.config import read_config
+    from closeknit.classification.config import read_config
     from closeknit.data.tables import Columns
 
     given = [change.partition("=")[0].strip() for change in changes or []]

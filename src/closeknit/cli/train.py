@@ -25,7 +25,7 @@ from closeknit.errors import ConfigError
 
 if TYPE_CHECKING:
     from closeknit.data.sentences import Sentences
-    from closeknit.embedding_config import EmbeddingConfig
+    from closeknit.embeddings.config import EmbeddingConfig
 
 STOPPED_EARLY = "stopped before the first step"
 
@@ -70,8 +70,8 @@ def train(
     another column. If the data have neither a test nor a validation set, a fifth of the rows is
     held out to score the model.
     """
+    from closeknit.classification.config import read_config
     from closeknit.classification.run import train_in_folder
-    from closeknit.config import read_config
 
     named = {
         "objective.name": objective,
@@ -223,7 +223,7 @@ def _embedding_config(
     sentences: Sentences, config: Path | None, changes: list[tuple[str, Any]], mine: bool
 ) -> EmbeddingConfig:
     """The settings of the run; the default method depends on the number of columns."""
-    from closeknit.embedding_config import with_recipe
+    from closeknit.embeddings.config import with_recipe
     from closeknit.settings import changed_tables, read_toml
 
     tables = changed_tables(read_toml(config) if config else {}, changes)

@@ -16,7 +16,7 @@ from closeknit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from closeknit.data.examples import Examples
-    from closeknit.evaluation import Floats
+    from closeknit.encoders.inference import Floats
     from closeknit.multitask.model import MultiTaskModel
 
 # What is scored if --part is not given: the first of these that the data have.
@@ -216,7 +216,7 @@ def _predict_task(
 
 def _answers(examples: Examples, outputs: Floats, labels: list[str]) -> Iterator[dict[str, Any]]:
     """The answer for each row: a score, or a label with the probabilities of all labels."""
-    from closeknit.evaluation import softmax
+    from closeknit.encoders.inference import softmax
 
     values = softmax(outputs) if labels else outputs
     for row in range(len(examples)):

@@ -1,4 +1,4 @@
-"""Splits of labelled rows: folds, a held-out part, a subset, and a few rows per class.
+"""Splits of labelled rows: parts, folds, a held-out share, a subset, and a few rows per class.
 
 Every function here depends on its arguments alone: the same labels and seed give the same rows.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -125,3 +126,22 @@ def _stratified(labels: Sequence[str], n: int, seed: int, *, kept_per_class: int
                 drawn[group] += 1
     chosen = [rows[:count] for rows, count in zip(groups, drawn, strict=True)]
     return np.sort(np.concatenate(chosen))
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The rows a model learns from, is chosen by and is scored on."""
+
+    train: Examples
+    validation: Examples | None = None
+    test: Examples | None = None
+
+    @property
+    def scored(self) -> Examples | None:
+        """The part that the reported result comes from: the test part, else the validation part."""
+        return self.test if self.test is not None else self.validation
+
+    @property
+    def held_out(self) -> list[Examples]:
+        """The parts that the model must not learn from."""
+        return [part for part in (self.validation, self.test) if part is not None]

@@ -14,10 +14,10 @@ from closeknit.data.examples import single_texts
 from closeknit.data.python_inputs import as_list, label_values
 from closeknit.data.scored_pairs import ScoredPairs, scored_pairs_from
 from closeknit.data.sentences import sentences_from
-from closeknit.embedding_config import EmbeddingConfig, with_recipe
+from closeknit.embeddings.config import EmbeddingConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import SentenceModel
-from closeknit.evaluation import Floats
+from closeknit.encoders.inference import Floats
 from closeknit.models.estimator_settings import (
     given_settings,
     plain_values,

@@ -11,29 +11,36 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from closeknit import random_streams
 from closeknit.console import say
 from closeknit.data.examples import Examples
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import Sentences
-from closeknit.embedding_config import EmbeddingConfig, MethodConfig
+from closeknit.embeddings.config import EmbeddingConfig, MethodConfig
 from closeknit.embeddings.model import Dense, SentenceModel
 from closeknit.embeddings.scores import geometry_scores, sts_scores
-from closeknit.encoder_loading import load_language_head
+from closeknit.encoders.augmentation import drophead, mask_spans, without_dropout
+from closeknit.encoders.heads import LanguageHead
+from closeknit.encoders.loading import load_language_head
+from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser
+from closeknit.encoders.tokens import Tokens, stacked
 from closeknit.errors import ConfigError, DataError
-from closeknit.heads import LanguageHead
-from closeknit.looping import Loop
 from closeknit.models.fit import Fit, Stage
 from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.text_views import Folded, InfoNCE, MultipleNegatives, NTXent
-from closeknit.processes import World, seeded, this_world
-from closeknit.samplers import Plan, batches_per_epoch, length_grouped
-from closeknit.tasks import Batch, DeviceBatches, Task, rows_of_batches
-from closeknit.tokenisers import PretrainedTokeniser, Tokeniser
-from closeknit.tokens import Tokens, stacked
-from closeknit.training import train
-from closeknit.views import drophead, mask_spans, without_dropout
+from closeknit.training import randomness
+from closeknit.training.batches import (
+    DeviceBatches,
+    Plan,
+    batches_per_epoch,
+    length_grouped,
+    rows_of_batches,
+)
+from closeknit.training.loop import train
+from closeknit.training.processes import World, this_world
+from closeknit.training.randomness import seeded
+from closeknit.training.session import Loop
+from closeknit.training.task import Batch, Task
 
 
 class EmbeddingFit(Fit[SentenceModel]):
@@ -62,7 +69,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         self.world = world or this_world()
         check_data(sentences, config.method)
         _check_training(config, validated=validation is not None)
-        with seeded(self.world, config.train.seed, random_streams.ENCODER):
+        with seeded(self.world, config.train.seed, randomness.ENCODER):
             encoder, tokeniser = config.encoder.load()
         self.model = SentenceModel(encoder, tokeniser, config)
         self._make_head()
@@ -86,7 +93,7 @@ class EmbeddingFit(Fit[SentenceModel]):
             raise ConfigError(
                 "pooling own has the encoder's dense layer already; use method.head=none"
             )
-        with seeded(self.world, self.config.train.seed, random_streams.HEADS):
+        with seeded(self.world, self.config.train.seed, randomness.HEADS):
             self.heads["projected"] = Dense(self.model.encoder.dim)
 
     def _main_session(self, folder: Path | None, resume: bool) -> Loop:
@@ -144,7 +151,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         """Masked-language modelling on all texts, before anything else."""
         method, options = self.config.method, self.config.train
         encoder, tokeniser = self.model.encoder, self.model.tokeniser
-        with seeded(self.world, options.seed, random_streams.HEADS, 1):
+        with seeded(self.world, options.seed, randomness.HEADS, 1):
             head = LanguageHead(load_language_head(self.config.encoder.name, encoder))
         texts = list(dict.fromkeys(text for column in self.sentences.columns for text in column))
         tokens = tokeniser(Examples(texts))
@@ -320,7 +327,7 @@ def masked_batches(
         generator = torch.Generator().manual_seed(
             int(
                 np.random.SeedSequence(
-                    (seed, random_streams.MASKING, number, world.rank)
+                    (seed, randomness.MASKING, number, world.rank)
                 ).generate_state(1)[0]
             )
         )

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from closeknit.console import progress_bar
-from closeknit.devices import existing_device
-from closeknit.embedding_config import EmbeddingConfig
-from closeknit.encoder import Encoder
-from closeknit.encoder_config import EncoderConfig
-from closeknit.encoder_loading import load_encoder
-from closeknit.evaluation import Floats, encode_texts
+from closeknit.embeddings.config import EmbeddingConfig
+from closeknit.encoders.config import EncoderConfig
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.inference import Floats, encode_texts, existing_device
+from closeknit.encoders.loading import load_encoder
+from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser
 from closeknit.metrics import scaled_to_unit_length
 from closeknit.models.card import sentence_card
 from closeknit.models.export import write_encoder
@@ -30,7 +30,6 @@ from closeknit.models.folder import (
 )
 from closeknit.models.saved_model import SavedModel, fill, load_saved_encoder
 from closeknit.storage import read_tensors, write_tensors
-from closeknit.tokenisers import PretrainedTokeniser, Tokeniser
 
 
 class Dense(nn.Module):

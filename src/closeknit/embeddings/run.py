@@ -9,12 +9,12 @@ from closeknit.console import say
 from closeknit.data.examples import Examples, Fingerprint
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import Sentences
-from closeknit.embedding_config import EmbeddingConfig
+from closeknit.embeddings.config import EmbeddingConfig
 from closeknit.embeddings.fit import EmbeddingFit, check_data
 from closeknit.embeddings.model import SentenceModel, is_sentence_encoder
 from closeknit.embeddings.negatives import mine_negatives
 from closeknit.models.run import RunFolder
-from closeknit.processes import leave
+from closeknit.training.processes import leave
 
 
 def embed_in_folder(

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from closeknit.encoder import Encoder
-from closeknit.encoder_loading import merged_trunk
-from closeknit.heads import SHAPES, Classifier
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.heads import SHAPES, Classifier
+from closeknit.encoders.loading import merged_trunk
 from closeknit.models.folder import (
     WEIGHTS,
 )

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from closeknit.looping import Loop
-from closeknit.processes import World
-from closeknit.tasks import Step
-from closeknit.training import Training
+from closeknit.training.loop import Training
+from closeknit.training.processes import World
+from closeknit.training.session import Loop
+from closeknit.training.task import Step
 
 AModel = TypeVar("AModel")
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from closeknit import training_checkpoints as checkpoint
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.storage import no_space_explained, read_json
+from closeknit.training import checkpoints as checkpoint
 
 MAIN, METRICS, RUN, CARD = "closeknit.json", "metrics.json", "run.toml", "README.md"
 HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"

@@ -11,14 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from closeknit import random_streams
 from closeknit.data.examples import Examples, Rows
-from closeknit.encoder import Encoder
-from closeknit.encoder_config import EncoderConfig
-from closeknit.processes import World, seeded
-from closeknit.tokenisers import RememberingTokeniser, Tokeniser
-from closeknit.tokens import Shelf
-from closeknit.training import Training
+from closeknit.encoders.config import EncoderConfig
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.tokenisers import RememberingTokeniser, Tokeniser
+from closeknit.encoders.tokens import Shelf
+from closeknit.training import randomness
+from closeknit.training.loop import Training
+from closeknit.training.processes import World
+from closeknit.training.randomness import seeded
 
 KINDS = 4  # of runs whose memory a lane keeps
 
@@ -48,7 +49,7 @@ class Stock:
             (config.name, config.max_length),
         )
         if (kind, drawn) not in self._encoders:
-            with seeded(world, seed, random_streams.ENCODER):
+            with seeded(world, seed, randomness.ENCODER):
                 encoder, tokeniser = config.load(bare=True)
             self._encoders = {(kind, drawn): encoder.to(world.device)}
             if tokens not in self._tokenisers:

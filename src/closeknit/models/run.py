@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
-from closeknit import training_checkpoints as checkpoint
 from closeknit.console import follow, say
 from closeknit.errors import ConfigError, ModelError, Stopped
 from closeknit.models.fit import Fit
@@ -25,9 +24,10 @@ from closeknit.models.folder import (
     is_ours,
     read_facts,
 )
-from closeknit.processes import World, this_world, wait_for_all
 from closeknit.settings import Configuration, differences
 from closeknit.storage import lock_folder, no_space_explained, read_json, write_json
+from closeknit.training import checkpoints as checkpoint
+from closeknit.training.processes import World, this_world, wait_for_all
 
 # What a run is: its kind, its settings under "run", and the fingerprint of its rows under "data".
 Identity = Mapping[str, Any]

@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from closeknit import __version__
-from closeknit.bare import load_bare
-from closeknit.devices import existing_device
-from closeknit.encoder import Encoder
-from closeknit.encoder_loading import load_pretrained
+from closeknit.encoders.bert import load_bare
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.heads import SHAPES
+from closeknit.encoders.inference import existing_device
+from closeknit.encoders.loading import load_pretrained
+from closeknit.encoders.textcnn import TextCNN
+from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser, WordTokeniser
 from closeknit.errors import ModelError
-from closeknit.heads import SHAPES
 from closeknit.models.folder import (
     CARD,
     FORMAT,
@@ -34,8 +36,6 @@ from closeknit.models.folder import (
 )
 from closeknit.settings import to_toml
 from closeknit.storage import read_json, read_tensors, tensor_names, write_json
-from closeknit.textcnn import TextCNN
-from closeknit.tokenisers import PretrainedTokeniser, Tokeniser, WordTokeniser
 
 VERSIONS_OF = ("torch", "transformers", "tokenizers", "accelerate", "numpy", "scikit-learn")
 

@@ -12,12 +12,11 @@ from typing import Any
 from torch import nn
 
 from closeknit.data.tables import Columns, holds_data
-from closeknit.embedding_config import METHODS
-from closeknit.encoder_config import EncoderConfig
+from closeknit.embeddings.config import METHODS
+from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.multitask.heads import HEADS
-from closeknit.objective_config import ObjectiveConfig
-from closeknit.schedules import ScheduleConfig
+from closeknit.objectives.config import ObjectiveConfig
 from closeknit.settings import (
     Changes,
     Configuration,
@@ -29,7 +28,8 @@ from closeknit.settings import (
     setting,
     settings_of,
 )
-from closeknit.train_config import TrainConfig
+from closeknit.training.config import TrainConfig
+from closeknit.training.schedules import ScheduleConfig
 
 KINDS = ("classify", "pair_classify", "pair_score")
 METRICS = {
@@ -37,7 +37,7 @@ METRICS = {
     "pair_classify": ("accuracy", "weighted_f1", "macro_f1"),
     "pair_score": ("pearson", "spearman"),
 }
-RECIPES = Path(__file__).parent.parent / "recipes" / "multitask"
+RECIPES = Path(__file__).parent / "recipes"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ import numpy as np
 
 from closeknit.data import catalogue
 from closeknit.data.examples import DataSet, Examples, Fingerprint, Rows, concatenate
-from closeknit.data.parts import Parts
-from closeknit.data.splits import check_classes, split, subset
+from closeknit.data.splits import Parts, check_classes, split, subset
 from closeknit.data.tables import read_file
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig

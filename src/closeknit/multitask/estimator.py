@@ -14,10 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from closeknit.console import follow, say
 from closeknit.data.examples import DataSet, Examples, from_python, single_texts
-from closeknit.data.parts import Parts
 from closeknit.data.sentences import sentences_from
+from closeknit.data.splits import Parts
+from closeknit.encoders.inference import Floats, encode_texts, softmax
 from closeknit.errors import ConfigError, DataError, did_you_mean
-from closeknit.evaluation import Floats, encode_texts, softmax
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import prepared
 from closeknit.multitask.fit import MultiTaskFit, drawn_sentences

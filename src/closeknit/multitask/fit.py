@@ -10,17 +10,17 @@ from pathlib import Path
 import numpy as np
 from torch import nn
 
-from closeknit import random_streams
 from closeknit.console import say
 from closeknit.data.examples import Examples
-from closeknit.data.parts import Parts
 from closeknit.data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
-from closeknit.embedding_config import EmbeddingConfig, with_recipe
+from closeknit.data.splits import Parts
+from closeknit.embeddings.config import EmbeddingConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
-from closeknit.encoder import Encoder
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.heads import Projection, Weighting
+from closeknit.encoders.tokenisers import Tokeniser
+from closeknit.encoders.tokens import Tokens
 from closeknit.errors import ConfigError, DataError
-from closeknit.heads import Projection, Weighting
-from closeknit.looping import Loop
 from closeknit.models.fit import Fit, Stage
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import row_keys
@@ -30,14 +30,15 @@ from closeknit.objectives import build_objective
 from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.pair_scores import MeanSquared
-from closeknit.processes import World, seeded, this_world
-from closeknit.samplers import batches_per_epoch, rows_that_meet
-from closeknit.schedules import build_schedule
-from closeknit.surgery import pcgrad
-from closeknit.tasks import DeviceBatches, Task, labels_of
-from closeknit.tokenisers import Tokeniser
-from closeknit.tokens import Tokens
-from closeknit.training import Training, train
+from closeknit.training import randomness
+from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, rows_that_meet
+from closeknit.training.gradients import pcgrad
+from closeknit.training.loop import Training, train
+from closeknit.training.processes import World, this_world
+from closeknit.training.randomness import seeded
+from closeknit.training.schedules import build_schedule
+from closeknit.training.session import Loop
+from closeknit.training.task import Task
 
 
 class MultiTaskFit(Fit[MultiTaskModel]):
@@ -76,7 +77,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         encoder, tokeniser = self._encoder()
         tasks = self.config.tasks
         answers = {name: Answers.of(parts.train, tasks[name]) for name, parts in self.data.items()}
-        with seeded(self.world, self.config.train.seed, random_streams.HEADS):
+        with seeded(self.world, self.config.train.seed, randomness.HEADS):
             heads = build_top_and_heads(encoder, self.config, answers)
         self.model = MultiTaskModel(encoder, heads, tokeniser, answers, self.config)
 
@@ -176,7 +177,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             for column in (own.train.texts, own.train.pairs or [])
             for text in column
         ]
-        with seeded(self.world, self.config.train.seed, random_streams.ENCODER):
+        with seeded(self.world, self.config.train.seed, randomness.ENCODER):
             return config.load(Examples(texts))
 
     def _task(self, name: str) -> Task:
@@ -224,7 +225,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             loss = CrossEntropy() if answers.labels else MeanSquared()
             return Joint([Term("loss", 1.0, loss, "logits")]), heads
         encoder, counts = self.model.encoder, Counter(examples.required_labels)
-        with seeded(self.world, self.config.train.seed, random_streams.OBJECTIVE, place):
+        with seeded(self.world, self.config.train.seed, randomness.OBJECTIVE, place):
             objective = build_objective(
                 settings.objective,
                 encoder.dim,
@@ -241,7 +242,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             raise ConfigError(
                 f"{settings.objective} learns from confusions, which only single-task training tells it"
             )
-        with seeded(self.world, self.config.train.seed, random_streams.HEADS, place):
+        with seeded(self.world, self.config.train.seed, randomness.HEADS, place):
             if "projected" in objective.views:
                 heads["projected"] = Projection(encoder.dim)
             if "weights" in objective.views or "weighting_logits" in objective.views:

@@ -16,12 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from closeknit.data.class_names import label_numbers
 from closeknit.data.examples import Examples
-from closeknit.data.label_numbers import label_numbers
-from closeknit.data.parts import Parts
-from closeknit.encoder import Encoder
+from closeknit.data.splits import Parts
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.inference import Floats, outputs, softmax
+from closeknit.encoders.tokenisers import Tokeniser
+from closeknit.encoders.tokens import Tokens, stacked
 from closeknit.errors import ConfigError, did_you_mean
-from closeknit.evaluation import Floats, outputs, softmax
 from closeknit.metrics import classification_scores, pearson, spearman
 from closeknit.models.card import multitask_card
 from closeknit.models.export import write_encoder
@@ -41,8 +43,6 @@ from closeknit.multitask.mistakes import (
     write_mistakes,
 )
 from closeknit.storage import read_tensors, write_tensors
-from closeknit.tokenisers import Tokeniser
-from closeknit.tokens import Tokens, stacked
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from closeknit.console import say
 from closeknit.data.examples import Examples, Fingerprint
-from closeknit.data.parts import Parts
 from closeknit.data.sentences import Sentences
+from closeknit.data.splits import Parts
 from closeknit.models.folder import (
     ALONE,
     remove_model,
@@ -21,7 +21,7 @@ from closeknit.multitask.config import MultiTaskConfig
 from closeknit.multitask.data import fingerprint, load_tasks
 from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
 from closeknit.multitask.model import MultiTaskModel
-from closeknit.processes import leave
+from closeknit.training.processes import leave
 
 
 def multitask_in_folder(

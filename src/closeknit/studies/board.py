@@ -9,7 +9,7 @@ from typing import Any
 from closeknit.console import say
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.results import Result
-from closeknit.study_statistics import Line, summarise
+from closeknit.studies.statistics import Line, summarise
 
 SECONDS_BETWEEN_MESSAGES = 10  # about a search, where there is no terminal
 

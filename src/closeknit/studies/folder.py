@@ -26,9 +26,9 @@ from closeknit.studies.results import (
     read_trials,
     result_record,
 )
+from closeknit.studies.statistics import Line, optimism, summarise, trials_of_last_search
 from closeknit.studies.study import Study
-from closeknit.study_statistics import Line, optimism, summarise, trials_of_last_search
-from closeknit.study_tables import csv_table, markdown_report
+from closeknit.studies.tables import csv_table, markdown_report
 
 STUDY = "study.json"
 RESULTS = "results.jsonl"

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.config import RunConfig
+from closeknit.data.class_names import label_numbers
 from closeknit.data.examples import Examples, Rows
-from closeknit.data.label_numbers import label_numbers
-from closeknit.evaluation import outputs, softmax
+from closeknit.encoders.inference import outputs, softmax
 from closeknit.metrics import classification_scores
 from closeknit.models.memory import Lane, Stock
-from closeknit.processes import this_world
-from closeknit.training import NotFinite
+from closeknit.training.loop import NotFinite
+from closeknit.training.processes import this_world
 
 MAX_MAP_TEXTS = 500  # test texts whose vectors are kept for a map
 MAX_MISTAKES = 40  # mistakes of a run whose texts are kept

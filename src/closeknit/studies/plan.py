@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from closeknit.config import RunConfig
+from closeknit.classification.config import RunConfig
 from closeknit.console import say
 from closeknit.data.examples import Examples, Fingerprint, Rows
 from closeknit.data.splits import folds, subset
-from closeknit.encoder_loading import identity
+from closeknit.encoders.loading import identity
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.results import Result

@@ -26,8 +26,8 @@ from closeknit.studies.runners import (
     Runner,
     threads_per_worker,
 )
+from closeknit.studies.statistics import Line
 from closeknit.studies.study import Study
-from closeknit.study_statistics import Line
 
 
 @dataclass(frozen=True)

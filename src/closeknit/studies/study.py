@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from closeknit.config import RunConfig
+from closeknit.classification.config import RunConfig
 from closeknit.data import catalogue
 from closeknit.data.examples import Examples
 from closeknit.data.splits import check_classes

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from closeknit.config import DataConfig, RunConfig
-from closeknit.encoder_config import EncoderConfig
+from closeknit.classification.config import DataConfig, RunConfig
+from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError, did_you_mean
-from closeknit.objective_config import objective_schema
 from closeknit.objectives import OBJECTIVES, objective_options
+from closeknit.objectives.config import objective_schema
 from closeknit.settings import check_values, file_schema, not_a_table, read_toml, table_schema
 from closeknit.studies.search import SearchConfig
 from closeknit.studies.study import Source, Study, StudyTable
-from closeknit.train_config import TrainConfig
+from closeknit.training.config import TrainConfig
 
 _TABLES = ("study", "objectives", "search", "data", "encoder", "train")
 

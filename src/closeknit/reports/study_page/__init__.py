@@ -8,7 +8,7 @@ from pathlib import Path
 from closeknit.reports.page import write_page
 from closeknit.reports.study_page.contents import page_contents
 from closeknit.reports.study_page.folder import StudyFolder, read_study_folder
-from closeknit.study_statistics import Line
+from closeknit.studies.statistics import Line
 
 __all__ = ["StudyFolder", "read_study_folder", "write_report"]
 

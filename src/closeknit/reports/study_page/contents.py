@@ -15,7 +15,7 @@ from closeknit.reports.study_page.folder import StudyFolder, cell_name
 from closeknit.reports.study_page.gain_charts import gain_by_classes, gain_by_size
 from closeknit.reports.study_page.score_tables import gain_rows, score_table
 from closeknit.reports.study_page.search_charts import search_view
-from closeknit.study_statistics import (
+from closeknit.studies.statistics import (
     Line,
     Optimism,
     OverallGain,
@@ -23,7 +23,7 @@ from closeknit.study_statistics import (
     overall_gains,
     standings,
 )
-from closeknit.study_tables import gain_in_words, overall_in_words
+from closeknit.studies.tables import gain_in_words, overall_in_words
 
 MOST_SUMMARISED = 4  # objectives whose outcomes fit into the summary
 

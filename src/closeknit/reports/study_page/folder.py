@@ -12,7 +12,7 @@ from typing import Any
 from closeknit.charts.svg_elements import SERIES_COLOURS
 from closeknit.errors import DataError
 from closeknit.json_lines import read_json_lines
-from closeknit.study_statistics import (
+from closeknit.studies.statistics import (
     SIZE_GROUPS,
     Line,
     size_group,

@@ -11,8 +11,8 @@ import numpy as np
 from closeknit.charts.axis import format_number
 from closeknit.charts.svg import interval
 from closeknit.reports.study_page.folder import StudyFolder, cell_name
-from closeknit.study_statistics import Difference, Line, size_group
-from closeknit.study_tables import published
+from closeknit.studies.statistics import Difference, Line, size_group
+from closeknit.studies.tables import published
 
 
 def score_table(study: StudyFolder) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Encoders: loading, tokenising, pooling, heads, inference, and the settings for them."""

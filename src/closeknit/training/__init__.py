@@ -1,0 +1,1 @@
+"""The training loop: tasks, batches, schedules, gradients, optimizer, sessions and checkpoints."""

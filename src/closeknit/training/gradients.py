@@ -1,0 +1,251 @@
+"""Gradients: of the loss of a batch, and of several tasks combined into one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from closeknit.acceleration.engine import Engine
+from closeknit.acceleration.precision import Precision
+from closeknit.encoders.encoder import Encoder
+from closeknit.encoders.views import read_views
+from closeknit.errors import TrainingError
+from closeknit.objectives.view import View
+from closeknit.training.failures import is_out_of_memory, memory_advice
+from closeknit.training.optimizer import StepValues
+from closeknit.training.processes import World, gather
+from closeknit.training.randomness import mix, seeded
+from closeknit.training.task import Batch, Task
+
+_PIECE = 2**20  # columns of half-precision gradients that are widened at once
+
+
+def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """The sum (P,) of task gradients (T, P), after each is projected off the gradients it
+    contradicts (Yu et al., NeurIPS 2020).
+
+        g_i' = g_i
+        for the other tasks j in random order:  if <g_i', g_j> < 0:
+            g_i' -= <g_i', g_j> / <g_j, g_j> g_j
+        result = sum_i g_i'
+
+    The g_j are the original gradients. Every g_i' is a combination of them, so that their products
+    decide everything: the projections are computed on T x T numbers, and one product with the
+    gradients gives the result. No second copy of the gradients is made. `generator`, a CPU one,
+    decides the order.
+
+    [1, 0] and [-1, 1] give [0.5, 1.5].
+    """
+    if gradients.dim() != 2:
+        raise ValueError(
+            f"expected the tasks' gradients as rows, (T, P); got {tuple(gradients.shape)}"
+        )
+    if not gradients.is_floating_point():
+        raise ValueError(f"expected gradients of a floating type; got {gradients.dtype}")
+    tasks = len(gradients)
+    products = products_of(gradients).double().cpu()  # (T, T)
+    mixed = torch.eye(tasks, dtype=torch.float64)  # row i: how g_i' is made of all g
+    for i in range(tasks):
+        for j in torch.randperm(tasks, generator=generator).tolist():
+            along = mixed[i] @ products[j]  # <g_i', g_j>
+            if (
+                j != i and bool(along < 0) and bool(products[j, j] > 0)
+            ):  # a tiny square may have become 0
+                mixed[i, j] -= along / products[j, j]
+    combined: Tensor = mixed.sum(0).to(gradients) @ gradients
+    return combined
+
+
+def products_of(gradients: Tensor) -> Tensor:
+    """The products <g_i, g_j> (T, T), in the gradients' precision; for half precision in float32."""
+    if gradients.element_size() > 2:
+        return gradients @ gradients.T
+    products = gradients.new_zeros(len(gradients), len(gradients), dtype=torch.float32)
+    for piece in gradients.split(_PIECE, dim=1):  # float16 overflows at the square of some hundreds
+        products += piece.float() @ piece.float().T
+    return products
+
+
+def cosines(gradients: Tensor) -> Tensor:
+    """The cosines (T, T) between the gradients (T, P) of tasks; 0 for a gradient that is zero."""
+    products = products_of(gradients).double()
+    lengths = products.diagonal().sqrt()  # (T,)
+    agreement = products / (lengths[:, None] * lengths[None, :])
+    return torch.where((lengths[:, None] > 0) & (lengths[None, :] > 0), agreement, 0.0).clamp(
+        -1.0, 1.0
+    )
+
+
+class SeparateGradients:
+    """The gradients of the tasks of one update, a row (P,) for each task: all memory that keeping
+    them separate costs.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], tasks: int) -> None:
+        self.parameters = list(parameters)
+        self.sizes = [parameter.numel() for parameter in self.parameters]
+        self.used = [False] * len(
+            self.parameters
+        )  # whether any task has a gradient for a parameter
+        first = self.parameters[0]
+        self.rows = torch.zeros(tasks, sum(self.sizes), dtype=first.dtype, device=first.device)
+
+    def take(self, task: int) -> None:
+        """Move the gradients that the parameters have now into a task's row."""
+        pieces = self.rows[task].split(self.sizes)
+        for number, (piece, parameter) in enumerate(zip(pieces, self.parameters, strict=True)):
+            if parameter.grad is None:
+                piece.zero_()
+            else:
+                piece.copy_(parameter.grad.flatten())
+                self.used[number] = True
+            parameter.grad = None
+
+    def give_back(self, combined: Tensor) -> None:
+        """Let these (P,) be the gradients of the parameters.
+
+        A parameter that no task uses gets none, so that it does not decay either.
+        """
+        pieces = combined.split(self.sizes)
+        for piece, parameter, used in zip(pieces, self.parameters, self.used, strict=True):
+            parameter.grad = piece.view_as(parameter) if used else None
+
+
+Seeds = tuple[int, ...]  # numbers that dropout's seed is mixed from
+Loss = tuple[Tensor, dict[str, Tensor]]  # the loss, and its terms by name
+
+
+class BatchGradients:
+    """Computes losses, and adds their gradients to those of the parameters.
+
+    With a `chunk_size`, batches that are larger are encoded in chunks of that many rows, with the
+    gradients of the whole batch. With `keep_unchosen_tokens`, views of tokens have a row for every
+    token of the batch, so that their shape does not depend on the texts; rows that are not chosen
+    have the label -1.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        engine: Engine,
+        precision: Precision,
+        world: World,
+        step_values: StepValues,
+        *,
+        chunk_size: int,
+        keep_unchosen_tokens: bool,
+    ) -> None:
+        self.encoder = encoder
+        self.engine = engine
+        self.precision = precision
+        self.world = world
+        self.step_values = step_values
+        self.chunk_size = chunk_size
+        self.keep_unchosen_tokens = keep_unchosen_tokens
+
+    def of_task(
+        self, task: Task, parts: Sequence[Batch], seeds: Seeds, *, only_batch: bool
+    ) -> Loss:
+        """The loss of a task's batch that comes in parts, and its gradients, weighted by the task's
+        weight.
+
+        `only_batch` says that nothing else adds to the gradients of this update.
+        """
+        pieces = [piece for piece in parts if len(piece.rows)]
+        rows = sum(len(piece.rows) for piece in pieces)
+        total = torch.zeros((), device=self.world.device)
+        term_values: dict[str, Tensor] = {}
+        for batch in pieces:
+            share = len(batch.rows) / rows
+            try:
+                loss, terms = self.of_batch(
+                    task, batch.to(self.world.device), task.weight * share, seeds
+                )
+            except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                raise TrainingError(memory_advice(batch, len(parts))) from error
+            self.engine.collect_gradients(only_batch=only_batch)
+            total += task.weight * share * loss.detach()
+            for name, value in terms.items():
+                term_values[name] = term_values.get(name, 0.0) + share * value.detach()
+        return total, term_values
+
+    def of_batch(self, task: Task, batch: Batch, weight: float, seeds: Seeds) -> Loss:
+        """The loss of a batch, and its gradients times the weight."""
+        if 0 < self.chunk_size < len(batch.labels):
+            return self._of_chunks(task, batch, weight, seeds)
+        loss, terms = self._objective(task, self.views(task, batch, seeds), batch.filler)
+        self.precision.scale(loss * weight).backward()
+        return loss, terms
+
+    def _of_chunks(self, task: Task, batch: Batch, weight: float, seeds: Seeds) -> Loss:
+        """Gradient caching, so that only one chunk's activations are in memory at a time.
+
+        First all views are computed without gradients. The objective gives its gradients with
+        respect to them. Then each chunk is computed again, with the same dropout, and its gradients
+        flow on into the encoder.
+        """
+        reads_padding = "all_tokens" in task.objective.views
+        chunks = batch.chunks(self.chunk_size, same_width=reads_padding)
+        with torch.no_grad():
+            parts = [self.views(task, chunk, seeds, number) for number, chunk in enumerate(chunks)]
+        whole: dict[str, View] = {}
+        for name in task.objective.views:
+            z = torch.cat([part[name].z for part in parts])
+            y = torch.cat([part[name].y for part in parts])
+            whole[name] = View(z.requires_grad_(), y)
+        loss, terms = self._objective(task, whole, batch.filler)
+        self.precision.scale(loss * weight).backward()
+        sizes = {name: [len(part[name].z) for part in parts] for name in whole}
+        del parts
+        gradients = {
+            name: view.z.grad.split(sizes[name])
+            for name, view in whole.items()
+            if view.z.grad is not None
+        }
+        for number, chunk in enumerate(chunks):
+            views = self.views(task, chunk, seeds, number)
+            learning = [name for name in gradients if views[name].z.requires_grad]
+            torch.autograd.backward(
+                [views[name].z for name in learning], [gradients[name][number] for name in learning]
+            )
+        return loss, terms
+
+    def views(
+        self, task: Task, batch: Batch, seeds: Seeds, chunk: int | None = None
+    ) -> dict[str, View]:
+        """What the objective reads of a batch.
+
+        A chunk of a batch has its own dropout, the same every time.
+        """
+        if chunk is None:
+            dropout: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        else:
+            dropout = seeded(self.world, *seeds, chunk)
+            self.engine.begin_chunk(mix(*seeds, chunk))
+        with dropout, self.precision.autocast():
+            self.engine.reads(self.encoder, task.objective.views)
+            encoded = self.encoder(batch.inputs)
+            return read_views(
+                batch.inputs,
+                encoded,
+                batch.labels,
+                task.heads,
+                task.objective.views,
+                gaps=self.keep_unchosen_tokens,
+                chunk=chunk is not None,
+            )
+
+    def _objective(self, task: Task, views: Mapping[str, View], filler: bool) -> Loss:
+        """The objective of the views of all processes."""
+        copies = task.objective.copies
+        gathered = {
+            name: gather(view, self.world, filler, 1 if name.endswith("tokens") else copies)
+            for name, view in views.items()
+        }
+        loss, terms = task.objective(gathered, self.step_values.progress)
+        return loss, terms
