@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from closeknit.classification.config import RunConfig
 from closeknit.classification.model import Model
 from closeknit.console import say
-from closeknit.data.class_names import descriptive_class_names, label_numbers
-from closeknit.data.examples import Examples
+from closeknit.data.class_names import descriptive_class_names
+from closeknit.data.examples import Examples, label_numbers
 from closeknit.data.splits import check_classes, split
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import outputs

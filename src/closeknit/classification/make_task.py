@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from closeknit.data.class_names import label_numbers
-from closeknit.data.examples import Examples, from_python
+from closeknit.data.examples import Examples, from_python, label_numbers
 from closeknit.data.splits import check_classes
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import build_heads

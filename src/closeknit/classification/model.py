@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from closeknit.charts.png import distance_map
 from closeknit.classification.config import RunConfig
-from closeknit.data.class_names import label_numbers
-from closeknit.data.examples import Examples
+from closeknit.data.examples import Examples, label_numbers
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import Floats, outputs

@@ -1,16 +1,10 @@
-"""Names of classes: written as words that a model can learn from, and as numbers."""
+"""Class names written as words, so that a model can also learn from the name of a class."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
-
-import numpy as np
-import numpy.typing as npt
-
-from closeknit.data.examples import Examples
-from closeknit.errors import DataError, did_you_mean
 
 # Matches what separates the words of a class name: a change to a capital letter, or these marks.
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z])(?=[A-Z])|[_/#|.:+-]+")
@@ -46,15 +40,3 @@ def descriptive_class_names(classes: Sequence[str]) -> list[str]:
 
 def _letters_of(name: str) -> str:
     return "".join(character for character in class_name_as_words(name) if character.isalpha())
-
-
-def label_numbers(examples: Examples, labels: Sequence[str]) -> npt.NDArray[np.int64]:
-    """The class number of each row (R,)."""
-    number = {label: i for i, label in enumerate(labels)}
-    unknown = sorted(set(examples.required_labels) - set(number))
-    if unknown:
-        raise DataError(
-            f"{examples.name}: the model does not know the label {unknown[0]}{did_you_mean(unknown[0], labels)}"
-            + (f" ({len(unknown)} unknown labels in all)" if len(unknown) > 1 else "")
-        )
-    return np.array([number[label] for label in examples.required_labels], dtype=np.int64)

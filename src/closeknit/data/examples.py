@@ -21,7 +21,7 @@ from closeknit.data.validation import (
     refuse_blank_texts,
     rows_in_words,
 )
-from closeknit.errors import DataError
+from closeknit.errors import DataError, did_you_mean
 
 T = TypeVar("T")
 Rows = npt.NDArray[np.int64]  # row numbers, counted from 0
@@ -235,3 +235,15 @@ class Fingerprint:
             if part.scores is not None:
                 digest.update(json.dumps(part.scores).encode())
         return Fingerprint(rows, digest.hexdigest())
+
+
+def label_numbers(examples: Examples, labels: Sequence[str]) -> npt.NDArray[np.int64]:
+    """The class number of each row (R,)."""
+    number = {label: i for i, label in enumerate(labels)}
+    unknown = sorted(set(examples.required_labels) - set(number))
+    if unknown:
+        raise DataError(
+            f"{examples.name}: the model does not know the label {unknown[0]}{did_you_mean(unknown[0], labels)}"
+            + (f" ({len(unknown)} unknown labels in all)" if len(unknown) > 1 else "")
+        )
+    return np.array([number[label] for label in examples.required_labels], dtype=np.int64)

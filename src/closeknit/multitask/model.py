@@ -16,8 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from closeknit.data.class_names import label_numbers
-from closeknit.data.examples import Examples
+from closeknit.data.examples import Examples, label_numbers
 from closeknit.data.splits import Parts
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.inference import Floats, outputs, softmax

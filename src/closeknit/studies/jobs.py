@@ -15,8 +15,7 @@ import numpy.typing as npt
 
 from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
-from closeknit.data.class_names import label_numbers
-from closeknit.data.examples import Examples, Rows
+from closeknit.data.examples import Examples, Rows, label_numbers
 from closeknit.encoders.inference import outputs, softmax
 from closeknit.metrics import classification_scores
 from closeknit.models.memory import Lane, Stock
