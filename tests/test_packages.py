@@ -39,9 +39,7 @@ MOST_LINES_IN_A_FUNCTION = 60
     ],
 )
 def test_what_needs_no_torch_does_not_import_it(name):
-    code = (
-        f"import closeknit.{name}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
-    )
+    code = f"import closeknit.{name}, sys; sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
@@ -69,7 +67,9 @@ def test_files_and_functions_can_be_read_in_one_sitting():
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 assert node.end_lineno is not None
                 lines = node.end_lineno - node.body[0].lineno + 1
-                assert lines <= MOST_LINES_IN_A_FUNCTION, f"{path.name}: {node.name} has {lines} lines"
+                assert lines <= MOST_LINES_IN_A_FUNCTION, (
+                    f"{path.name}: {node.name} has {lines} lines"
+                )
 
 
 def test_every_module_and_every_public_function_says_what_it_gives():

@@ -128,22 +128,28 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
     ("change", "words"),
     [
         (("[study]", "[stduy]"), r"unknown table \[stduy\]; did you mean study"),
-        (("sizes =", "szes ="), "unknown setting study.szes; did you mean sizes"),
-        (("sizes = [100", 'sizes = ["many"'), "give a list of whole numbers"),
+        (("sizes =", "szes ="), "unknown setting study.szes; did you mean study.sizes"),
+        (("sizes = [100", 'sizes = ["many"'), "must be a list of whole numbers, or all"),
         (("sizes = [100", "sizes = [-1"), "none may be negative"),
         (("seeds = [2, 16]", "seeds = [2, 2]"), "one is given twice"),
         (("seeds = [2, 16]", "seeds = []"), "needs seeds"),
         (("folds = 3", "folds = 1"), "at least 2"),
         (("folds = 3", 'folds = "3"'), "must be a whole number"),
-        (("folds = 3", "hard_sets = 3"), "must be a table of lists"),
-        (("folds = 3", "hard_sets = { trec = 3 }"), r"hard_sets\.trec is 3; give a list of sets"),
-        (("folds = 3", 'hard_sets = { trec = ["0", "1"] }'), "give a list of sets"),
-        (("folds = 3", "hard_sets = { trec = [[0, 1]] }"), "give a list of sets"),
-        (("folds = 3", "selection = 3"), "selection is 3; it must be a name"),
+        (("folds = 3", "hard_sets = 3"), "hard_sets is 3; it must be a table"),
+        (
+            ("folds = 3", "hard_sets = { trec = 3 }"),
+            r'hard_sets\.trec is 3; it must be a list of lists of texts, like \[\["refund"',
+        ),
+        (("folds = 3", 'hard_sets = { trec = ["0", "1"] }'), "it must be a list of lists of texts"),
+        (("folds = 3", "hard_sets = { trec = [[0, 1]] }"), "it must be a list of lists of texts"),
+        (("folds = 3", "selection = 3"), "selection is 3; it must be a text"),
         (("seeds = [2, 16]", "seeds = [2, 4294967296]"), "the seed 4294967296 is too large"),
-        (("classes = 4", 'classes = "4"'), "classes a whole number"),
-        (("classes = 4", "labels = [0, 1]"), r'lists of texts, like \["0", "1"\]'),
-        (('name = "four"', "name = 4"), "name is a text"),
+        (("classes = 4", 'classes = "4"'), 'study.data.classes is "4"; it must be a whole number'),
+        (
+            ("classes = 4", "labels = [0, 1]"),
+            r'labels is \[0, 1\]; it must be a list of texts, like \["0", "1"\]',
+        ),
+        (('name = "four"', "name = 4"), "study.data.name is 4; it must be a text"),
         (("epochs = 3", "seed = 3"), r"train\.seed has no meaning in a study.*--seeds"),
         (
             ("train = { lr = 3e-5 }", "train = { seed = 3 }"),
@@ -164,14 +170,17 @@ def test_the_command_line_can_take_some_of_the_files_objectives(file):
         (("train = { lr = 3e-5 }", "train = 3"), "write a table like"),
         (
             ("centers = 2000", "centres = 2000"),
-            "objective.centres for triple_entropy; did you mean centers",
+            "objective.centres for triple_entropy; did you mean objective.centers",
         ),
-        (("classes = 4", "clases = 4"), "unknown setting study.data.clases; did you mean classes"),
+        (
+            ("classes = 4", "clases = 4"),
+            "unknown setting study.data.clases; did you mean study.data.classes",
+        ),
         (
             ('baseline = "cross_entropy"', 'baseline = "cross_entrop"'),
             "is not among the objectives; did you mean",
         ),
-        (("trials = 5", "trails = 5"), "unknown setting search.trails; did you mean trials"),
+        (("trials = 5", "trails = 5"), "unknown setting search.trails; did you mean search.trials"),
         (("trials = 5", 'trials = "5"'), "whole number"),
         (('method = "random"', 'method = "tpee"'), "did you mean tpe"),
         (('method = "random"', 'method = "grid"'), "a grid needs a list"),
@@ -283,7 +292,7 @@ def test_parts_of_a_data_set_can_be_taken_together(tmp_path, file):
     assert name == both.name == "both" and both.labels == list("ababababab")
     assert both.texts == [f"train{i}" for i in range(6)] + [f"test{i}" for i in range(4)]
     assert len(Source(str(tmp_path)).load(config)[1]) == 6  # the training part alone
-    with pytest.raises(DataError, match="has no part tset, only"):
+    with pytest.raises(DataError, match="has no part tset; it has"):
         Source(str(tmp_path), parts=("train", "tset")).load(config)
     with pytest.raises(DataError, match="not all of train, validation have pairs"):
         Source(str(tmp_path), parts=("train", "validation")).load(config)

@@ -1,4 +1,4 @@
-"""The GPU kernels on a CPU, by Triton's interpreter: python tests/interpreted.py says OK, or fails."""
+"""The GPU kernels on a CPU, by Triton's interpreter: python tests/acceleration/interpreted.py says OK, or fails."""
 
 import os
 

@@ -23,7 +23,6 @@ from closeknit.errors import ConfigError
 from closeknit.multitask.config import MultiTaskConfig, read_multitask, recipes
 from closeknit.objectives import OBJECTIVES
 from closeknit.objectives import config as objective_config
-from closeknit.reports.study_page.folder import Cell
 from closeknit.settings import (
     Configuration,
     SettingsTable,
@@ -38,12 +37,12 @@ from closeknit.settings import (
     to_toml,
 )
 from closeknit.studies.jobs import Job
-from closeknit.studies.plan import JobPlanner, StudyData
+from closeknit.studies.plan import Fold, JobPlanner, StudyData
 from closeknit.studies.search import Candidate, SearchConfig
 from closeknit.studies.study_file import read_study
 from closeknit.training.config import TrainConfig
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
@@ -260,10 +259,10 @@ def test_the_keys_of_a_study_with_a_search_stay(selection, keys):
     }
     study = read_study(None, options, {"encoder": {"name": "textcnn"}})
     planner = JobPlanner(study, StudyData({"small": examples}, {"small": "print"}))
-    cell = Cell("small", 60, 2, 0, np.arange(48), np.arange(48, 60), True)
-    assert [planner.run_key(cell, name) for name in study.objectives] == keys
+    fold = Fold("small", 60, 2, 0, np.arange(48), np.arange(48, 60), True)
+    assert [planner.run_key(fold, name) for name in study.objectives] == keys
     trial = planner._trial(
-        cell, "supcon", study.objectives["supcon"], Candidate(0, {"train.lr": 1e-4}, 0), "r"
+        fold, "supcon", study.objectives["supcon"], Candidate(0, {"train.lr": 1e-4}, 0), "r"
     )
     assert trial.key == "c2fb6956a25ca6585d0d"
 

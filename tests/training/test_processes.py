@@ -204,7 +204,7 @@ def test_freed_memory_goes_back_to_the_system():
 
 def test_a_training_on_a_cpu_begins_by_returning_memory(tiny, small, monkeypatch):
     asked: list[bool] = []
-    monkeypatch.setattr("closeknit.training.processes.return_memory", lambda: asked.append(True))
+    monkeypatch.setattr("closeknit.training.loop.return_memory", lambda: asked.append(True))
     ClassifierFit(
         from_python(*small),
         RunConfig.from_dict({"encoder": {"name": tiny(), "max_length": 16}}),
