@@ -261,7 +261,7 @@ def test_the_keys_of_a_study_with_a_search_stay(selection, keys):
     planner = JobPlanner(study, StudyData({"small": examples}, {"small": "print"}))
     fold = Fold("small", 60, 2, 0, np.arange(48), np.arange(48, 60), True)
     assert [planner.run_key(fold, name) for name in study.objectives] == keys
-    trial = planner._trial(
+    trial = planner._trial_job(
         fold, "supcon", study.objectives["supcon"], Candidate(0, {"train.lr": 1e-4}, 0), "r"
     )
     assert trial.key == "c2fb6956a25ca6585d0d"
