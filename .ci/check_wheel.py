@@ -1,7 +1,8 @@
 """Check the archives of a release: python .ci/check_wheel.py dist
 
-The wheel is installed alone in a new virtual environment, which takes the dependencies from the environment that runs
-this script. Every file of the package, data and templates included, must be in the wheel and in the source archive.
+The wheel is installed alone in a new virtual environment, which takes the dependencies from the
+environment that runs this script. Every file of the package, data and templates included, must be
+in the wheel and in the source archive.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def only_file(folder: Path, pattern: str) -> Path:
 
 
 def package_files(package: Path) -> dict[str, bytes]:
-    """The contents of all files of a package but for compiled ones, by their path in the package."""
+    """The contents of all files of a package but for compiled ones, by their path in the
+    package.
+    """
     return {
         path.relative_to(package).as_posix(): path.read_bytes()
         for path in sorted(package.rglob("*"))
@@ -67,7 +70,9 @@ def check_archive(archive: Path, expected: dict[str, bytes]) -> None:
 
 
 def install(wheel: Path, environment: Path) -> None:
-    """Install the wheel without its dependencies; the new environment looks for those where this one has them."""
+    """Install the wheel without its dependencies; the new environment looks for those where this
+    one has them.
+    """
     venv.create(environment, with_pip=False)
     pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin" / "python")]
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
@@ -92,7 +97,9 @@ def check_installed(environment: Path, expected: dict[str, bytes]) -> None:
 
 
 def run_commands(environment: Path, folder: Path) -> None:
-    """Run the installed command outside the repository, so that only the installed files can be found."""
+    """Run the installed command outside the repository, so that only the installed files can be
+    found.
+    """
     variables = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     python = environment / "bin" / "python"
     located = run([python, "-c", "import closeknit; print(closeknit.__file__)"], folder, variables)

@@ -1,9 +1,11 @@
-"""SimCSE and Mirror-BERT from a plain language model: similarity, words and geometry before and after.
+"""SimCSE and Mirror-BERT from a plain language model: similarity, words and geometry before and
+after.
 
 CLOSEKNIT_DATA=FOLDER python benchmarks/embeddings.py ENCODER [TUNED ...] [--out FILE]
 
-FOLDER holds mirror_bert_lists, nli_triplets, stsb, sts12 to sts15 and wordsim. ENCODER is a language model without sentence
-training; TUNED are sentence encoders, on which the defaults are tried. Settings were chosen on STS-B validation alone.
+FOLDER holds mirror_bert_lists, nli_triplets, stsb, sts12 to sts15 and wordsim. ENCODER is a
+language model without sentence training; TUNED are sentence encoders, on which the defaults are
+tried. Settings were chosen on STS-B validation alone.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
-"""Time from raw texts to vectors against SentenceTransformer.encode: same model, texts and pooling, in turns.
+"""Time from raw texts to vectors against SentenceTransformer.encode: same model, texts and pooling,
+in turns.
 
-python benchmarks/encode.py [--device cuda] [--rows 256] [--repeats 5] [--threads 2 1] [--texts FILE] [--out FILE]
+python benchmarks/encode.py [--device cuda] [--rows 256] [--repeats 5] [--threads 2 1] [--texts
+FILE] [--out FILE]
 
-Prints a Markdown table: median seconds of both sides, the ratio, the processor seconds of both (on a machine
-that is shared they are the steadier figure), and the largest difference from the float32 vectors of
-SentenceTransformer; one beyond the limit ends the run with exit code 1. SentenceTransformer runs at its
-defaults, batches of 32. Texts are made of the bundled messages: half short questions and half long paragraphs,
-then texts of one length; or they are read from --texts, one a line. On a GPU both sides run in float32, then
-both in bfloat16. Last, many short texts and a quarter of them, by Closeknit alone: the time has to grow with
-their number.
+Prints a Markdown table: median seconds of both sides, the ratio, the processor seconds of both (on
+a machine that is shared they are the steadier figure), and the largest difference from the float32
+vectors of SentenceTransformer; one beyond the limit ends the run with exit code 1.
+SentenceTransformer runs at its defaults, batches of 32. Texts are made of the bundled messages:
+half short questions and half long paragraphs, then texts of one length; or they are read from
+--texts, one a line. On a GPU both sides run in float32, then both in bfloat16. Last, many short
+texts and a quarter of them, by Closeknit alone: the time has to grow with their number.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class Writer:
 
 
 def timed(side: Side, texts: list[str]) -> tuple[float, float, Any]:
-    """(seconds, processor seconds, vectors); both sides end in a NumPy array, so nothing is still under way."""
+    """(seconds, processor seconds, vectors); both sides end in a NumPy array, so nothing is still
+    under way.
+    """
     begun, used = time.perf_counter(), time.process_time()
     vectors = side(texts)
     return time.perf_counter() - begun, time.process_time() - used, vectors
@@ -104,7 +108,9 @@ def compare(
 
 
 def their_model(device: str, precision: str) -> Any:
-    """The same weights with mean pooling alone: the scaling to length 1 that its folder adds is left out."""
+    """The same weights with mean pooling alone: the scaling to length 1 that its folder adds is
+    left out.
+    """
     with quiet_transformers():
         whole = SentenceTransformer(default_encoder(), device=device)
     model = SentenceTransformer(modules=[whole[0], whole[1]], device=device)

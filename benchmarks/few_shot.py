@@ -4,11 +4,12 @@ CLOSEKNIT_DATA=FOLDER python benchmarks/few_shot.py [--data messages …] [--sho
     [--only closeknit] [--class-names 0] [--out FILE]
 python benchmarks/few_shot.py --together    (what the kept runs of the CPU and of the GPU say together)
 
-Needs `pip install setfit`. SetFit tunes the encoder on pairs of rows, --iterations times two for every row (20 in its paper),
-then fits a logistic regression. Closeknit's objective `auto` trains encoder and classifier at once. Both use the bundled
-encoder (or --encoder) with pooling by the mean, and their own defaults; what was tried on these data sets before is told in
-docs/results/recipe.md. There are 1,000 test rows at the most. Every run is a line of FILE.jsonl; runs that are there are not
-done again.
+Needs `pip install setfit`. SetFit tunes the encoder on pairs of rows, --iterations times two for
+every row (20 in its paper), then fits a logistic regression. Closeknit's objective `auto` trains
+encoder and classifier at once. Both use the bundled encoder (or --encoder) with pooling by the
+mean, and their own defaults; what was tried on these data sets before is told in
+docs/results/recipe.md. There are 1,000 test rows at the most. Every run is a line of FILE.jsonl;
+runs that are there are not done again.
 """
 
 from __future__ import annotations
@@ -186,7 +187,9 @@ def main() -> None:
 
 
 def ahead(records: list[dict[str, Any]], peer: str) -> dict[tuple[int, str], float]:
-    """The mean difference of accuracy for each number of rows and data set, over the draws that both sides have."""
+    """The mean difference of accuracy for each number of rows and data set, over the draws that
+    both sides have.
+    """
     accuracy = {(r["shots"], r["data"], r["side"], r["seed"]): r["accuracy"] for r in records}
     draws: dict[tuple[int, str], list[float]] = {}
     for (shots, name, side, seed), peers in accuracy.items():
@@ -197,7 +200,9 @@ def ahead(records: list[dict[str, Any]], peer: str) -> dict[tuple[int, str], flo
 
 
 def together(peer: str) -> str:
-    """The tests over all data sets; those that ran on a GPU, with more draws, count with these runs alone."""
+    """The tests over all data sets; those that ran on a GPU, with more draws, count with these runs
+    alone.
+    """
     results, gains = Path(__file__).parent / "results", dict[tuple[int, str], float]()
     for kind in ("cpu", "cuda"):
         kept = (results / f"few_shot-{kind}.jsonl").read_text().splitlines()
@@ -211,7 +216,9 @@ def together(peer: str) -> str:
 
 
 def tested(gains: dict[tuple[int, str], float]) -> list[str]:
-    """The mean over data sets for each number of rows, and whether it may be chance; data sets that share texts count once."""
+    """The mean over data sets for each number of rows, and whether it may be chance; data sets that
+    share texts count once.
+    """
     by_shots: dict[str, list[tuple[str, float]]] = {}
     for (shots, name), gain in sorted(gains.items()):
         by_shots.setdefault(str(shots), []).append((name, gain))

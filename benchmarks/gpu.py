@@ -1,9 +1,12 @@
-"""Fine-tuning on a GPU against the Hugging Face Trainer: one run, and a whole study of 5 folds x 4 seeds x 2 objectives.
+"""Fine-tuning on a GPU against the Hugging Face Trainer: one run, and a whole study of 5 folds x 4
+seeds x 2 objectives.
 
-CLOSEKNIT_DATA=FOLDER python benchmarks/gpu.py [--only minilm roberta softtriple study] [--repeats 3] [--encoder FOLDER]
+CLOSEKNIT_DATA=FOLDER python benchmarks/gpu.py [--only minilm roberta softtriple study] [--repeats
+3] [--encoder FOLDER]
 
-Prints Markdown tables and writes them to results/gpu-*.md. Both sides have the same texts of TREC, model, batch size (64),
-epochs (10), precision (bf16), optimizer (fused AdamW) and rates; the Trainer pads by DataCollatorWithPadding.
+Prints Markdown tables and writes them to results/gpu-*.md. Both sides have the same texts of TREC,
+model, batch size (64), epochs (10), precision (bf16), optimizer (fused AdamW) and rates; the
+Trainer pads by DataCollatorWithPadding.
 
 minilm      800 texts, from the loading of the model to the last update; the bundled encoder. In turns, after one run each.
 roberta     the same with random weights in the shape of RoBERTa-base.
@@ -211,7 +214,9 @@ def one_run(name: str, encoder: str, rate: float, repeats: int) -> str:
 
 
 def floors(train: Any, encoder: str) -> str:
-    """What the arithmetic and the traffic of an update would take at the rates that this GPU reaches."""
+    """What the arithmetic and the traffic of an update would take at the rates that this GPU
+    reaches.
+    """
     import torch
 
     from closeknit.classification.fit import ClassifierFit

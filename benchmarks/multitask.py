@@ -1,8 +1,10 @@
-"""Experiments of the multi-task paper on one machine, several at a time: a results line each, and a table beside the paper's.
+"""Experiments of the multi-task paper on one machine, several at a time: a results line each, and a
+table beside the paper's.
 
-Needs the data sets sst5, cs224n_sts and qqp in the folder that CLOSEKNIT_DATA names: the course's sentiment and similarity
-parts as they are; for paraphrases the course's development part (cs224n_dev) to score on, and other labelled pairs
-(`--paraphrases`) to train on. Rows that are in both are left out of training.
+Needs the data sets sst5, cs224n_sts and qqp in the folder that CLOSEKNIT_DATA names: the course's
+sentiment and similarity parts as they are; for paraphrases the course's development part
+(cs224n_dev) to score on, and other labelled pairs (`--paraphrases`) to train on. Rows that are in
+both are left out of training.
 
     CLOSEKNIT_DATA=data python benchmarks/multitask.py --experiments 1,3,7,12,14 --lr 1e-4 --jobs 6 --out results
 """
@@ -79,7 +81,9 @@ def main() -> None:
 
 
 def run(number: int, seed: int, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """One experiment with one seed, by the command line; a line for it and one for the tasks alone."""
+    """One experiment with one seed, by the command line; a line for it and one for the tasks
+    alone.
+    """
     folder = options.out / "models" / f"exp{number:02d}-{seed}-{options.lr or 'paper'}"
     train = json.dumps(options.paraphrases.split(","))
     own = [one.partition(":")[2] for one in options.only if one.startswith(f"{number}:")]

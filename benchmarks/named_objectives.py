@@ -1,6 +1,7 @@
 """Each named objective at its defaults on 1,000 rows of TREC and of Banking77: one seed, one split.
 
-CLOSEKNIT_DATA=FOLDER python benchmarks/named_objectives.py [--encoder E] [--epochs 10] [--workers 1] [--out FILE]
+CLOSEKNIT_DATA=FOLDER python benchmarks/named_objectives.py [--encoder E] [--epochs 10] [--workers
+1] [--out FILE]
 
 This checks that no objective is silently broken. It is not a comparison: one run per objective and
 data set says little about which objective is better.

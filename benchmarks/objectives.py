@@ -137,7 +137,9 @@ def plain_soft_triple(z: Tensor, w: Tensor, y: Tensor) -> Tensor:
 
 
 def triple_entropy(device: str, side: str, n: int, dim: int, C: int, K: int) -> Work:
-    """Cross-entropy on the logits of texts of 128 tokens, SoftTriple on all n tokens, by one side."""
+    """Cross-entropy on the logits of texts of 128 tokens, SoftTriple on all n tokens, by one
+    side.
+    """
     z, _ = rows(n, dim, C, device)
     logits, labels = rows(n // 128, C, C, device)
     y = labels.repeat_interleave(128)
@@ -284,7 +286,9 @@ def measure_on_cpu(step: Callable[[], float]) -> Measurement:
 
 
 def measure_separately(case: str, device: str, side: str) -> Measurement | None:
-    """Measures one case, on a CPU in a new process; None if it fails or a library is not installed."""
+    """Measures one case, on a CPU in a new process; None if it fails or a library is not
+    installed.
+    """
     if device == "cuda":
         try:
             return measure(case, device, side)

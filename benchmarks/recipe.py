@@ -5,10 +5,11 @@ CLOSEKNIT_DATA=FOLDER python benchmarks/recipe.py --parts [--data trec …] [--s
     [--vary "objective.consistency=1" "train.lr_scale=0.5; train.epochs=12"]
 python benchmarks/recipe.py --table FILE.jsonl: the table of kept runs
 
-With --parts variants of the recipe are trained on 1,000 rows of many data sets, or with --shots on so many of each class, and
-tested on up to 1,500 others, the same for all variants. This is where the recipe was chosen; whether it holds is asked by
-`closeknit compare --config studies/small.toml`, with cross-entropy tuned inside each training fold. Every run is a line of
-recipe.jsonl; runs that are there are not done again. Meant for a GPU: about a quarter of a second a run.
+With --parts variants of the recipe are trained on 1,000 rows of many data sets, or with --shots on
+so many of each class, and tested on up to 1,500 others, the same for all variants. This is where
+the recipe was chosen; whether it holds is asked by `closeknit compare --config studies/small.toml`,
+with cross-entropy tuned inside each training fold. Every run is a line of recipe.jsonl; runs that
+are there are not done again. Meant for a GPU: about a quarter of a second a run.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def joint(
 
 
 def variants(changes: list[str]) -> dict[str, Tables]:
-    """Cross-entropy with six settings, the steps to the recipe, and the recipe as it is and with these changes."""
+    """Cross-entropy with six settings, the steps to the recipe, and the recipe as it is and with
+    these changes.
+    """
     mean, small = {"pooling": "mean"}, {"epochs": 0, "batch_size": 0, "lr_scale": 0}
     found: dict[str, Tables] = {
         f"cross_entropy, {rate:g}, {epochs} epochs": {
@@ -88,7 +91,9 @@ def jobs(
     encoder: str | None,
     shots: int,
 ) -> list[Job]:
-    """All runs on a data set, those of one variant after each other, so that they share their memory."""
+    """All runs on a data set, those of one variant after each other, so that they share their
+    memory.
+    """
     found = []
     for variant, tables in made.items():
         for draw in range(draws):

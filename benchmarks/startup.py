@@ -1,9 +1,11 @@
-"""Time from the shell to the first answer: `closeknit --help`, `closeknit predict` and `closeknit embed` on one text.
+"""Time from the shell to the first answer: `closeknit --help`, `closeknit predict` and `closeknit
+embed` on one text.
 
 python benchmarks/startup.py [--repeats 3] [--out FILE]
 
-Every command is a new process; the medians stand beside what the libraries alone take: importing torch, importing the
-classes of transformers that load an encoder, and loading the same encoder with them for one text.
+Every command is a new process; the medians stand beside what the libraries alone take: importing
+torch, importing the classes of transformers that load an encoder, and loading the same encoder with
+them for one text.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 python benchmarks/step_times.py [BEFORE AFTER] [--device cpu|cuda] [--rounds N] [--threads N]
                                 [--only CASE ...] [--out FILE.json]
 
-BEFORE and AFTER are folders that hold `src/closeknit`, or git revisions. Without them the newest tag
-(HEAD if there is no tag) is compared with the working tree.
+BEFORE and AFTER are folders that hold `src/closeknit`, or git revisions. Without them the newest
+tag (HEAD if there is no tag) is compared with the working tree.
 
 Each version trains in its own worker process. The two workers take turns: one trains a few steps
 while the other waits, and the order changes every round, so that noise of the machine hits both
@@ -99,7 +99,9 @@ class Worker:
         if not line:
             code = self.process.wait()
             tail = self.log.read_text(errors="replace").strip().splitlines()[-5:]
-            raise Failed(f"{self.version}: the worker ended with status {code}. " + " / ".join(tail))
+            raise Failed(
+                f"{self.version}: the worker ended with status {code}. " + " / ".join(tail)
+            )
         message: dict[str, Any] = json.loads(line)
         if "error" in message:
             raise Failed(f"{self.version}: {message['error']}")
@@ -256,7 +258,9 @@ def compare(sources: list[Path], options: argparse.Namespace) -> list[dict[str, 
         try:
             for kind, (tokens, batch_size) in itertools.product(options.only, setting.sizes):
                 epochs = -(-steps // BATCHES) + 1
-                case = Case(kind, tokens, batch_size, str(encoder), setting.words, setting.warm_up, epochs)
+                case = Case(
+                    kind, tokens, batch_size, str(encoder), setting.words, setting.warm_up, epochs
+                )
                 try:
                     rows.append(measure(case, workers, setting, rounds))
                     print(f"{case.title}: {show(rows[-1]['ratio'])}", file=sys.stderr, flush=True)
@@ -292,7 +296,9 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS), metavar="CASE",
                         help=f"some of: {', '.join(KINDS)}")  # fmt: skip
-    parser.add_argument("--out", type=Path, help="keep the times in this JSON file, the table beside it")
+    parser.add_argument(
+        "--out", type=Path, help="keep the times in this JSON file, the table beside it"
+    )
     parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if (options.before is None) != (options.after is None):

@@ -1,13 +1,15 @@
-"""Fine-tuning time against a plain loop and the Hugging Face Trainer: same model, rows, epochs, batch, precision.
+"""Fine-tuning time against a plain loop and the Hugging Face Trainer: same model, rows, epochs,
+batch, precision.
 
 python benchmarks/training.py [--data messages] [--epochs 2] [--repeats 1] [--threads 2] [--sides ours trainer]
                               [--out FILE]
 
-Prints a Markdown table with the median seconds of each side, the processor seconds in brackets (on a machine that is
-shared they are the steadier figure), the ratios, and the accuracy, so that no speed is bought with quality. All sides
-run in turns, after a run on little data, so that start-up is not counted. The Trainer makes its batches as it does by
-default: random rows, padded by DataCollatorWithPadding. With CLOSEKNIT_DATA set, --data takes any name of the
-catalogue, or mixed: 400 short customer reviews (cr) and 400 film reviews (imdb), cut to 128 tokens, as one task.
+Prints a Markdown table with the median seconds of each side, the processor seconds in brackets (on
+a machine that is shared they are the steadier figure), the ratios, and the accuracy, so that no
+speed is bought with quality. All sides run in turns, after a run on little data, so that start-up
+is not counted. The Trainer makes its batches as it does by default: random rows, padded by
+DataCollatorWithPadding. With CLOSEKNIT_DATA set, --data takes any name of the catalogue, or mixed:
+400 short customer reviews (cr) and 400 film reviews (imdb), cut to 128 tokens, as one task.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
-"""Vectors to search and cluster by: does fine-tuning on some classes help with these, and with classes it never saw?
+"""Vectors to search and cluster by: does fine-tuning on some classes help with these, and with
+classes it never saw?
 
-CLOSEKNIT_DATA=FOLDER python benchmarks/vectors.py [--data banking77 …] [--draws 0 1] [--only auto …] [--out FILE]
+CLOSEKNIT_DATA=FOLDER python benchmarks/vectors.py [--data banking77 …] [--draws 0 1] [--only auto
+…] [--out FILE]
 
-Half of the classes of a data set, drawn anew each time, are known: 1,000 of their training rows are learnt from. Then test rows
-of the known classes and those of the others, 1,000 of each at the most, are turned into vectors, pooled by the mean for every
-objective. Two things are measured on each half: the share of texts whose nearest other text is of the same class (search), and
-how well k-means, told the number of classes, finds them (cluster; adjusted mutual information). The settings of each objective
-are its defaults; nothing is chosen by the test rows. Every run is a line of FILE.jsonl; runs that are there are not done again.
+Half of the classes of a data set, drawn anew each time, are known: 1,000 of their training rows are
+learnt from. Then test rows of the known classes and those of the others, 1,000 of each at the most,
+are turned into vectors, pooled by the mean for every objective. Two things are measured on each
+half: the share of texts whose nearest other text is of the same class (search), and how well
+k-means, told the number of classes, finds them (cluster; adjusted mutual information). The settings
+of each objective are its defaults; nothing is chosen by the test rows. Every run is a line of
+FILE.jsonl; runs that are there are not done again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the tables of the results that are kept here: python studies/tables.py
 
-For each results/NAME.jsonl it writes results/NAME.md, with the same tests as `closeknit compare`. Runs
-of an objective on a data set are left out if half of their folds or more are missing; what is
+For each results/NAME.jsonl it writes results/NAME.md, with the same tests as `closeknit compare`.
+Runs of an objective on a data set are left out if half of their folds or more are missing; what is
 incomplete is named at the end. It also draws the label distances that CLLD learnt, and the gain of
 the recipe on each data set.
 """

@@ -187,7 +187,9 @@ def run_command(folder: Path, arguments: tuple[object, ...], stdin: str | None =
 
 @pytest.fixture
 def closeknit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Run a command in a folder of the test's own; an exit code other than the expected one fails."""
+    """Run a command in a folder of the test's own; an exit code other than the expected one
+    fails.
+    """
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
     def run(*arguments: object, stdin: str | None = None, code: int = 0) -> Done:

@@ -1,4 +1,6 @@
-"""Measures of embeddings against plain loops, cases worked by hand, and what must not change them."""
+"""Measures of embeddings against plain loops, cases worked by hand, and what must not change
+them.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 Writes a working example that passes all checks, to be changed into the objective you want:
 
-- src/closeknit/objectives/NAME.py: the class with its formula, and the builder with its options
+- src/closeknit/objectives/losses/NAME.py: the class with its formula, and the builder with its
+  options
 - a row in the table OBJECTIVES (src/closeknit/objectives/registry.py), and in the README's table
 - a search space (spaces.toml) and a section in docs/objectives.md
 - tests/objectives/test_NAME.py: an oracle in plain Python, a case worked by hand, gradcheck
@@ -21,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 PACKAGE = Path("src/closeknit/objectives")
+LOSSES = PACKAGE / "losses"
 LINE_LENGTH = 100
 
 SECTION = """## `{name}`
@@ -64,11 +66,12 @@ def check_name(root: Path, name: str) -> None:
     class_name = class_name_of(name)
     if not class_name.isidentifier() or name.startswith("_"):
         raise Refused(f"{name!r} cannot be used; begin the name with a letter")
-    if (root / PACKAGE / f"{name}.py").exists():
-        raise Refused(f"{PACKAGE / name}.py exists already; choose another name")
+    for folder in (PACKAGE, LOSSES):
+        if (root / folder / f"{name}.py").exists():
+            raise Refused(f"{folder / name}.py exists already; choose another name")
     for path in (root / "tests").rglob(f"test_{name}.py"):
         raise Refused(f"{path.relative_to(root)} exists already; choose another name")
-    for path in (root / PACKAGE).glob("*.py"):
+    for path in (root / PACKAGE).rglob("*.py"):
         source = path.read_text(encoding="utf-8")
         if f'"{name}": ' in source or re.search(rf"^class {class_name}\b", source, re.M):
             raise Refused(
@@ -85,14 +88,14 @@ def from_template(template: str, name: str) -> str:
 def with_row(registry: str, name: str) -> str:
     """The source of registry.py with an import and a row for the objective."""
     class_name = class_name_of(name)
-    new_import = f"from closeknit.objectives.{name} import {class_name}, build_{name}\n"
+    new_import = f"from closeknit.objectives.losses.{name} import {class_name}, build_{name}\n"
     if len(new_import) > LINE_LENGTH + 1:
-        new_import = (
-            f"from closeknit.objectives.{name} import (\n    {class_name},\n    build_{name},\n)\n"
-        )
+        new_import = f"from closeknit.objectives.losses.{name} import (\n    {class_name},\n    build_{name},\n)\n"
     imports = list(
         re.finditer(
-            r"^from closeknit\.objectives\.(\w+) import (?:\([^)]*\)|[^\n]*)\n", registry, re.M
+            r"^from closeknit\.objectives\.losses\.(\w+) import (?:\([^)]*\)|[^\n]*)\n",
+            registry,
+            re.M,
         )
     )
     if not imports:
@@ -131,7 +134,7 @@ def new_objective(root: Path, name: str) -> list[Path]:
     if spaces is None:
         raise Refused("there is no spaces.toml below src")
     texts = {
-        root / PACKAGE / f"{name}.py": from_template("new_objective.py", name),
+        root / LOSSES / f"{name}.py": from_template("new_objective.py", name),
         root / "tests" / "objectives" / f"test_{name}.py": from_template(
             "test_new_objective.py", name
         ),

@@ -99,8 +99,9 @@ def draw_texts(amount: int, longest: int, spread: int, words: int, seed: int) ->
 def training_data(case: Case) -> list[Any]:
     """The arguments of the estimator's `fit`.
 
-    Texts with their two special tokens, and pairs with their three, are at most 7 tokens shorter than
-    the width. So there is padding, but a GPU's graphs have one width and none is captured late.
+    Texts with their two special tokens, and pairs with their three, are at most 7 tokens shorter
+    than the width. So there is padding, but a GPU's graphs have one width and none is captured
+    late.
     """
     rows = BATCHES * case.batch_size
     generator = np.random.default_rng(1)

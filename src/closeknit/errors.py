@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 
 class CloseknitError(Exception):
-    """An error that the user can fix; the command line prints it as one line and exits with code 2."""
+    """An error that the user can fix; the command line prints it as one line and exits with
+    code 2.
+    """
 
 
 class ConfigError(CloseknitError):
@@ -38,7 +40,9 @@ class MissingExtra(CloseknitError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean X?` for the known name X that is closest, else the list of all known names."""
+    """`; did you mean X?` for the known name X that is closest, else the list of all known
+    names.
+    """
     options = sorted(known)
     closest = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
     if closest:

@@ -1,4 +1,6 @@
-"""The GPU kernels on a CPU, by Triton's interpreter: python tests/acceleration/interpreted.py says OK, or fails."""
+"""The GPU kernels on a CPU, by Triton's interpreter: python tests/acceleration/interpreted.py says
+OK, or fails.
+"""
 
 import os
 
@@ -123,7 +125,9 @@ def adamw() -> None:
 
 
 def engine() -> None:
-    """Updates by the engine of a GPU, here in float32, are those of torch; its dropout depends on the seed alone."""
+    """Updates by the engine of a GPU, here in float32, are those of torch; its dropout depends on
+    the seed alone.
+    """
     device = torch.device("cpu")
     ids = torch.randint(5, 50, (4, 9))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "special": ids < 7}

@@ -1,4 +1,6 @@
-"""What only a GPU can show: captured updates, fused layers and runs side by side give the numbers of plain ones."""
+"""What only a GPU can show: captured updates, fused layers and runs side by side give the numbers
+of plain ones.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,9 @@ def test_fused_layers_are_as_near_to_float32_as_autocast_is(tiny, small, kind):
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
 def test_a_text_may_contain_the_padding_token(tiny, kind):
-    """Positions are those that the encoder is served with: RoBERTa does not count padding tokens within a text."""
+    """Positions are those that the encoder is served with: RoBERTa does not count padding tokens
+    within a text.
+    """
     texts = ["my card [PAD] was stolen", "where is my [PAD] [PAD] refund", "parcel late"] * 4
     examples = from_python(texts, ["lost", "refund", "late"] * 4)
     fit = ClassifierFit(
@@ -225,7 +229,9 @@ def test_runs_side_by_side_are_what_they_are_alone(tiny, small, kind):
 
 
 def test_a_run_pads_as_if_it_were_alone_after_one_with_longer_texts(tiny, small, monkeypatch):
-    """A lane keeps what the first run has captured, but not its widths: dropout draws by places in the padded batch."""
+    """A lane keeps what the first run has captured, but not its widths: dropout draws by places in
+    the padded batch.
+    """
     from closeknit.training import cuda_graphs as graphs
 
     monkeypatch.setattr(graphs, "CAPTURE_COST", 0)  # as many widths as there are

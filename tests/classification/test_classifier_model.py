@@ -1,4 +1,6 @@
-"""The model folder: loads here, in transformers and in sentence-transformers, and is never pickled."""
+"""The model folder: loads here, in transformers and in sentence-transformers, and is never
+pickled.
+"""
 
 from __future__ import annotations
 

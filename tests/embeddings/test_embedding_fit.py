@@ -25,7 +25,7 @@ from closeknit.encoders.augmentation import (
 from closeknit.encoders.loading import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.objectives import InfoNCE
-from closeknit.objectives.text_views import Folded
+from closeknit.objectives.losses.text_views import Folded
 from closeknit.training.batches import length_grouped
 from conftest import TINY
 
@@ -174,7 +174,9 @@ def gradients(fit, chunk, monkeypatch=None):
 
 
 def whole_graph(fit, chunk):
-    """The same chunks under the same dropout, with all their graphs kept: what caching must equal."""
+    """The same chunks under the same dropout, with all their graphs kept: what caching must
+    equal.
+    """
     from closeknit.objectives.view import View
 
     training = fit.training

@@ -1,4 +1,6 @@
-"""Saved encoders of BERT's kin give the same numbers without transformers, and others are left to it."""
+"""Saved encoders of BERT's kin give the same numbers without transformers, and others are left to
+it.
+"""
 
 from __future__ import annotations
 
@@ -390,7 +392,9 @@ def test_the_architectures_own_tokenizers_cut_texts_alike(tmp_path, name, kind, 
 def test_a_file_whose_parts_a_class_makes_otherwise_is_left_to_transformers(
     tmp_path, name, settings, part, other
 ):
-    """The classes of the architectures read the vocabulary of a file, and make the rest from the settings."""
+    """The classes of the architectures read the vocabulary of a file, and make the rest from the
+    settings.
+    """
     own_tokenizer(name, "right").save_pretrained(tmp_path)
     assert FileTokeniser.load(tmp_path, 12) is not None
     facts = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8")) | settings

@@ -237,7 +237,9 @@ def test_weights_that_are_not_all_there_are_refused(tiny, tmp_path):
 @pytest.mark.parametrize("bare", [False, True])
 @pytest.mark.parametrize("layers", [1, 2])
 def test_weights_of_layers_that_have_no_place_are_refused(tiny, tmp_path, layers, bare):
-    """Layers beyond those of config.json, or relative positions, which transformers leaves out without a word."""
+    """Layers beyond those of config.json, or relative positions, which transformers leaves out
+    without a word.
+    """
     from safetensors.torch import load_file, save_file
 
     folder = tmp_path / "encoder"

@@ -1,4 +1,6 @@
-"""Embedding: whatever is batched, sorted, spread over threads or chunked, every text gets the vector it gets alone."""
+"""Embedding: whatever is batched, sorted, spread over threads or chunked, every text gets the
+vector it gets alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The list of files in a saved model never makes Closeknit touch anything but the files of that model."""
+"""The list of files in a saved model never makes Closeknit touch anything but the files of that
+model.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Several tasks on one encoder: data, configuration, training, resuming, models on the disk, and the command line."""
+"""Several tasks on one encoder: data, configuration, training, resuming, models on the disk, and
+the command line.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ KINDS = {"topic": "classify", "same": "pair_classify", "alike": "pair_score"}
 
 @pytest.fixture
 def rows(small):
-    """Three tasks on the small texts: their class, whether two share it, and how many words two have in common."""
+    """Three tasks on the small texts: their class, whether two share it, and how many words two
+    have in common.
+    """
     texts, labels = (column[:18] for column in small)
     pairs = list(itertools.combinations(range(18), 2))[::4]
     joined = [(texts[i], texts[j]) for i, j in pairs]

@@ -8,7 +8,7 @@ from torch import nn
 
 from closeknit.multitask.heads import HEADS, PairHead, SingleHead, Top
 from closeknit.objectives import BinaryCrossEntropy
-from closeknit.objectives.cross_entropy import CrossEntropy
+from closeknit.objectives.losses.cross_entropy import CrossEntropy
 
 DIM = 5
 
@@ -20,7 +20,9 @@ def affine(layer, x):
 
 
 def oracle_pair(head, kind, activation, pooled):
-    """The answers of PairHead from its formulas: the first half of the rows are u or p, the second v or q."""
+    """The answers of PairHead from its formulas: the first half of the rows are u or p, the second
+    v or q.
+    """
     half, answers = len(pooled) // 2, []
     for p, q in zip(pooled[:half], pooled[half:], strict=True):
         if kind == "linear":
@@ -73,7 +75,9 @@ def test_the_answer_for_pairs_is_that_of_the_formula(kind, activation, classes):
 
 
 def test_a_pair_worked_by_hand():
-    """p = [1, 2], q = [3, 1]; a p = 1 + 1, b q = 2 * 1, c (p - q) = -2 - 1; 2 + 10 * 2 + 100 * -3 + 0.5."""
+    """p = [1, 2], q = [3, 1]; a p = 1 + 1, b q = 2 * 1, c (p - q) = -2 - 1; 2 + 10 * 2 + 100 * -3 +
+    0.5.
+    """
     head = PairHead("dense_paired", 2, 1)
     with torch.no_grad():
         for part, weight, bias in zip(

@@ -25,7 +25,7 @@ from closeknit.objectives import (
     describe,
     objective_options,
 )  # fmt: skip
-from closeknit.objectives import soft_triple as soft_triple_module
+from closeknit.objectives.losses import soft_triple as soft_triple_module
 
 
 def unit(v):

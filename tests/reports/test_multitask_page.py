@@ -1,4 +1,6 @@
-"""The page of a model of several tasks: its numbers are those of the folder, and no part that is missing breaks it."""
+"""The page of a model of several tasks: its numbers are those of the folder, and no part that is
+missing breaks it.
+"""
 
 from __future__ import annotations
 

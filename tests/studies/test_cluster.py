@@ -1,4 +1,6 @@
-"""A study on a real Ray cluster of two nodes on this machine, one of which is killed in the middle."""
+"""A study on a real Ray cluster of two nodes on this machine, one of which is killed in the
+middle.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def ray_node(log: Path, *arguments: str) -> Iterator[Node]:
 
 @contextlib.contextmanager
 def study_driver(log: Path, folder: Path, address: str) -> Iterator[subprocess.Popen]:
-    """Run the study of this folder on the cluster at this address, in a process that ends with this context."""
+    """Run the study of this folder on the cluster at this address, in a process that ends with this
+    context.
+    """
     script = folder / "drive.py"
     script.write_text(DRIVE)
     with log.open("w") as output:
@@ -117,7 +121,9 @@ def study(tiny, small_csv):
 
 @pytest.fixture
 def short_folder():
-    """A folder with a short path: Ray puts Unix sockets there, whose paths may have 107 bytes at most."""
+    """A folder with a short path: Ray puts Unix sockets there, whose paths may have 107 bytes at
+    most.
+    """
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)

@@ -136,7 +136,9 @@ def _study_in_child(made, out):
 
 
 def test_killed_at_twenty_random_moments_it_ends_with_the_same_rows(study, tmp_path):
-    """Each start is killed after a random time, until twenty kills have hit; every study ends as an undisturbed one."""
+    """Each start is killed after a random time, until twenty kills have hit; every study ends as an
+    undisturbed one.
+    """
     made = study(
         names=("cross_entropy", "supcon"),
         search=SearchConfig(method="halving", trials=3, splits=2),

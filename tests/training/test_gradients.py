@@ -18,8 +18,8 @@ from closeknit.data import Examples
 from closeknit.encoders.loading import load_encoder
 from closeknit.multitask.heads import SingleHead
 from closeknit.objectives import Joint
-from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Term
+from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.training import gradients as surgery
 from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, length_grouped
 from closeknit.training.config import TrainConfig
@@ -43,7 +43,9 @@ def dot(a, b):
 
 
 def oracle_pcgrad(gradients, orders):
-    """The paper's projections on lists of numbers; `orders[i]` is the order in which task i meets the others."""
+    """The paper's projections on lists of numbers; `orders[i]` is the order in which task i meets
+    the others.
+    """
     total = [0.0] * len(gradients[0])
     for i, own in enumerate(gradients):
         freed = list(own)
@@ -229,7 +231,9 @@ def test_a_second_oracle_from_torchjd():
 
 
 class Largest(TorchDispatchMode):
-    """Remembers how many numbers the largest memory holds that was made inside, apart from what was there before."""
+    """Remembers how many numbers the largest memory holds that was made inside, apart from what was
+    there before.
+    """
 
     def __init__(self, *before):
         super().__init__()
@@ -351,7 +355,9 @@ def make_training(
 
 
 def own_gradients(training, task, number=0):
-    """A task's gradients of a batch, by autograd alone: (those of all encoder parameters, flat; those of its head)."""
+    """A task's gradients of a batch, by autograd alone: (those of all encoder parameters, flat;
+    those of its head).
+    """
     batch = task.batch(number, 0, 1)
     head = task.heads["logits"]
     loss = nn.functional.cross_entropy(head(training.encoder(batch.inputs).pooled), batch.labels)

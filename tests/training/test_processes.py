@@ -82,7 +82,9 @@ def free_port() -> int:
 
 
 def launch(tmp_path, processes: int, settings, small, code: str = SCRIPT):
-    """Each process under an `accelerate launch --cpu` of its own, which is how it starts them without MPI; one alone as it is."""
+    """Each process under an `accelerate launch --cpu` of its own, which is how it starts them
+    without MPI; one alone as it is.
+    """
     script, job, out = (
         tmp_path / "job.py",
         tmp_path / f"job{processes}.json",

@@ -59,7 +59,9 @@ def by_epoch(schedule) -> list[Counter]:
 
 
 def dealt_fairly(counts, weights, total) -> None:
-    """Largest remainders, and a place for everybody: what every honest dealing of the places has in common."""
+    """Largest remainders, and a place for everybody: what every honest dealing of the places has in
+    common.
+    """
     quotas = [total * weight / sum(weights) for weight in weights]
     assert sum(counts) == total and min(counts) >= 1
     near = 1e-9 * total  # quotas of floats may lie a rounding beside a whole number
@@ -220,7 +222,9 @@ def test_annealed_begins_in_proportion_and_ends_nearly_equal(batches, amount, se
 
 
 def test_annealing_by_the_default_worked_by_hand():
-    """Of 110 places the task of 100 batches gets 100^p / (100^p + 10^p) with p = 1, 0.8, 0.6, 0.4, 0.2."""
+    """Of 110 places the task of 100 batches gets 100^p / (100^p + 10^p) with p = 1, 0.8, 0.6, 0.4,
+    0.2.
+    """
     schedule = build_schedule(ScheduleConfig("annealed"), {"dup": 100, "mood": 10}, 5, seed=1)
     assert [counts["dup"] for counts in by_epoch(schedule)] == [100, 95, 88, 79, 67]
 

@@ -161,7 +161,9 @@ class Engine:
         return self.launcher.run(work)
 
     def draws_dropout_by_torch(self, width: int) -> bool:
-        """Whether dropout for texts of this width reads torch's seed, which all CUDA graphs share."""
+        """Whether dropout for texts of this width reads torch's seed, which all CUDA graphs
+        share.
+        """
         return True
 
 
@@ -198,7 +200,9 @@ class CpuEngine(Engine):
 
 
 class GpuEngine(Engine):
-    """Half-precision copies of all weights, fused BERT-like trunks, dropout seeded on the device."""
+    """Half-precision copies of all weights, fused BERT-like trunks, dropout seeded on the
+    device.
+    """
 
     def __init__(self, parts: UpdateParts, learners: nn.Module, dtype: torch.dtype) -> None:
         self.encoders = encoders_of(learners)

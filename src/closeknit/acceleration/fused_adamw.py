@@ -55,7 +55,9 @@ class FusedAdamW:
     def _tables(
         self, rates: Tensor, not_finite: Tensor, copies: Mapping[int, Tensor], half: torch.dtype
     ) -> dict[str, Tensor]:
-        """What the kernels read and write, by name; tensors are known to them by their addresses."""
+        """What the kernels read and write, by name; tensors are known to them by their
+        addresses.
+        """
         from closeknit.acceleration.triton_adamw import BLOCK
 
         device = self.steps.device

@@ -28,7 +28,9 @@ class Precision:
         return self.scaler.is_enabled()
 
     def autocast(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, operations compute in half precision where they can; with fp32 nothing changes."""
+        """Inside, operations compute in half precision where they can; with fp32 nothing
+        changes.
+        """
         dtype = self.half or torch.float32
         return torch.autocast(self.device.type, dtype, enabled=self.half is not None)
 

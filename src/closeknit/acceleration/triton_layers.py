@@ -195,7 +195,9 @@ def _scatter_kernel(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Tokens are sorted by id: the first one with an id adds up the gradients of all that have it."""
+    """Tokens are sorted by id: the first one with an id adds up the gradients of all that have
+    it.
+    """
     token = tl.program_id(0)
     own = tl.load(ids + token)
     before = tl.load(ids + token - 1, mask=token > 0, other=-1)

@@ -33,13 +33,15 @@ _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "
 class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Fine-tunes a pretrained text encoder; texts in, classes out.
 
-    Texts are strings, or (first, second) pairs. `objective` "auto" is the recipe to start with; `closeknit objectives` lists the
-    others. `encoder` is a hub name, a folder, "textcnn", or None for the bundled all-MiniLM-L6-v2. What is None comes with the
-    objective: for "auto" epochs and batch size by the number of rows and pooling by the mean, for the others 10 epochs, batches
-    of 64 and the first token; `learning_rate` is then 5e-5 for 768 dimensions, in inverse proportion for others, and 1e-3
-    for TextCNN, which "auto" multiplies by 0.5 to 1.5 according to the number of rows and classes. `objective_options`,
-    `train_options` and `encoder_options` take the settings of the tables [objective], [train] and
-    [encoder] of a run file. `verbose` shows a progress bar on the error stream.
+    Texts are strings, or (first, second) pairs. `objective` "auto" is the recipe to start with;
+    `closeknit objectives` lists the others. `encoder` is a hub name, a folder, "textcnn", or None
+    for the bundled all-MiniLM-L6-v2. What is None comes with the objective: for "auto" epochs and
+    batch size by the number of rows and pooling by the mean, for the others 10 epochs, batches of
+    64 and the first token; `learning_rate` is then 5e-5 for 768 dimensions, in inverse proportion
+    for others, and 1e-3 for TextCNN, which "auto" multiplies by 0.5 to 1.5 according to the number
+    of rows and classes. `objective_options`, `train_options` and `encoder_options` take the
+    settings of the tables [objective], [train] and [encoder] of a run file. `verbose` shows a
+    progress bar on the error stream.
     """
 
     def __init__(

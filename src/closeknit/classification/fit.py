@@ -1,4 +1,6 @@
-"""Fit: one classifier from labelled examples: builds the task, drains the loop, keeps the best state."""
+"""Fit: one classifier from labelled examples: builds the task, drains the loop, keeps the best
+state.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +50,13 @@ from closeknit.training.task import Task
 class ClassifierFit(Fit[Model]):
     """One training of a text classifier: iterate over it to train, then take `model`.
 
-    With a `folder`, checkpoints are written there, and `resume=True` continues from the newest one, to the same
-    weights as a run that was never interrupted. With a validation part (given, or a share of the rows by
-    `train.validation`) every epoch ends with an evaluation, and the best state is kept.
+    With a `folder`, checkpoints are written there, and `resume=True` continues from the newest one,
+    to the same weights as a run that was never interrupted. With a validation part (given, or a
+    share of the rows by `train.validation`) every epoch ends with an evaluation, and the best state
+    is kept.
 
-    `stock` holds what many runs on the same texts share; `lane` lets runs follow each other in the same memory.
+    `stock` holds what many runs on the same texts share; `lane` lets runs follow each other in the
+    same memory.
     """
 
     def __init__(
@@ -140,7 +144,9 @@ class ClassifierFit(Fit[Model]):
         return train(self.model.encoder, [task], self.config.train, world=self.world, log=self.tell)
 
     def _training_in(self, lane: Lane) -> Training:
-        """A training in the memory of the run before, if that was of the same kind; the model is then that memory."""
+        """A training in the memory of the run before, if that was of the same kind; the model is
+        then that memory.
+        """
         shelf, labels = lane.stock.on_device(
             self.config.encoder, self.model.labels, self.world.device
         )
@@ -165,7 +171,9 @@ class ClassifierFit(Fit[Model]):
         return training
 
     def _plan(self) -> Plan:
-        """Which rows meet: of similar length, and of the same class where the objective compares rows."""
+        """Which rows meet: of similar length, and of the same class where the objective compares
+        rows.
+        """
         options = self.config.train
         k = self.objective.rows_of_a_class if options.positives is None else options.positives
         tell = self.tell if self.world.main else None
@@ -210,7 +218,9 @@ class ClassifierFit(Fit[Model]):
             self.objective.observe(self.confusion, evaluation, progress)
 
     def _learn_neighbours(self) -> None:
-        """Where no term trains the logits, let the training rows themselves say which class is near."""
+        """Where no term trains the logits, let the training rows themselves say which class is
+        near.
+        """
         head = self.model.heads["logits"]
         if isinstance(head, NearestCentroid | NearestRows):
             pooled = torch.from_numpy(outputs(self.model.encoder, None, self.tokens)[1])
@@ -250,7 +260,9 @@ def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> obje
 def _hold_out(
     examples: Examples, validation: Examples | None, options: TrainConfig, lane: Lane | None
 ) -> tuple[Examples, Examples | None]:
-    """The training rows and the validation rows; `train.validation` holds out a share where none are given."""
+    """The training rows and the validation rows; `train.validation` holds out a share where none
+    are given.
+    """
     if validation is None and options.validation > 0:
         kept, held_out = split(examples.required_labels, options.validation, options.seed)
         if lane is not None:

@@ -1,7 +1,7 @@
 """A trained text classifier: encoder, heads, tokeniser and labels.
 
-Its folder can also be loaded by transformers, as a sequence classifier where the architecture has one, and by
-sentence-transformers.
+Its folder can also be loaded by transformers, as a sequence classifier where the architecture has
+one, and by sentence-transformers.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ class Model(SavedModel):
             self._draw_label_distances(folder)
 
     def _draw_label_distances(self, folder: Path) -> None:
-        """A picture of the learnt label distances, where the objective has some and matplotlib is installed."""
+        """A picture of the learnt label distances, where the objective has some and matplotlib is
+        installed.
+        """
         for name, value in self.objective.items():
             if name.endswith(".distance"):
                 with contextlib.suppress(MissingExtra):

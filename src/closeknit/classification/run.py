@@ -73,7 +73,9 @@ def _announce_class_names(fit: ClassifierFit) -> None:
 
 
 def parts_of(data: DataSet, config: RunConfig, *, tell: bool = True) -> Parts:
-    """The parts of a data set. Where it has neither a test nor a validation part, a share of its rows is held out."""
+    """The parts of a data set. Where it has neither a test nor a validation part, a share of its
+    rows is held out.
+    """
     training = data.training
     validation, test = data.parts.get("validation"), data.parts.get("test")
     share = config.data.test

@@ -18,7 +18,9 @@ def as_list(texts: Any) -> Any:
 
 
 def labelled_examples(X: Any, y: Any, name: str) -> tuple[Examples, npt.NDArray[Any], str]:
-    """Texts with their labels, the labels as they were given, all of one kind, and that kind's name."""
+    """Texts with their labels, the labels as they were given, all of one kind, and that kind's
+    name.
+    """
     values = label_values(y, name)
     kinds = {type(value) for value in values}
     if float in kinds:

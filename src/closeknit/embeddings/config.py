@@ -108,7 +108,9 @@ class MethodConfig(SettingsTable, table="method"):
 
 @dataclass(frozen=True)
 class EmbeddingConfig(Configuration):
-    """Everything that decides the outcome of learning an embedding, but for the texts themselves."""
+    """Everything that decides the outcome of learning an embedding, but for the texts
+    themselves.
+    """
 
     encoder: EncoderConfig = field(default_factory=lambda: EncoderConfig(pooling="mean"))
     method: MethodConfig = field(default_factory=MethodConfig)

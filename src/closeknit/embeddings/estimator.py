@@ -29,10 +29,11 @@ from closeknit.models.estimator_settings import (
 class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turns a pretrained encoder into a sentence encoder; texts in, vectors out.
 
-    `fit` takes texts, (text, text2) pairs that belong together, or (text, text2, negative) triplets; labels, where given,
-    keep rows of one class from being each other's negatives. `method` is simcse, mirror or
-    multiple_negatives; None is simcse for texts and triplets, multiple_negatives for pairs. `method_options`, `train_options`
-    and `encoder_options` take the settings of the tables [method], [train] and [encoder] of a run file.
+    `fit` takes texts, (text, text2) pairs that belong together, or (text, text2, negative)
+    triplets; labels, where given, keep rows of one class from being each other's negatives.
+    `method` is simcse, mirror or multiple_negatives; None is simcse for texts and triplets,
+    multiple_negatives for pairs. `method_options`, `train_options` and `encoder_options` take the
+    settings of the tables [method], [train] and [encoder] of a run file.
     """
 
     def __init__(
@@ -66,7 +67,9 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self, X: Sequence[Any], y: Sequence[Any] | None = None, validation: Any = None
     ) -> SentenceEncoder:
-        """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best epoch is kept."""
+        """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best
+        epoch is kept.
+        """
         name = "the training data"
         sentences = sentences_from(
             as_list(X), None if y is None else label_values(y, name), name=name
@@ -107,7 +110,8 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         show_progress: bool = False,
         half: bool = False,
     ) -> Floats:
-        """The vectors (R, H) of texts; `batch_size` bounds how many texts of 128 tokens are encoded at once.
+        """The vectors (R, H) of texts; `batch_size` bounds how many texts of 128 tokens are encoded
+        at once.
 
         `half` computes in bfloat16 on a GPU: faster, and right to two or three digits.
         """

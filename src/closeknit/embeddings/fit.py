@@ -1,4 +1,6 @@
-"""EmbeddingFit: a sentence encoder from texts, pairs or triplets, by SimCSE, Mirror-BERT or multiple negatives."""
+"""EmbeddingFit: a sentence encoder from texts, pairs or triplets, by SimCSE, Mirror-BERT or
+multiple negatives.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,9 @@ from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser
 from closeknit.encoders.tokens import Tokens, stacked
 from closeknit.errors import ConfigError, DataError
 from closeknit.models.fit import Fit, Stage
-from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
-from closeknit.objectives.text_views import Folded, InfoNCE, MultipleNegatives, NTXent
+from closeknit.objectives.losses.cross_entropy import CrossEntropy
+from closeknit.objectives.losses.text_views import Folded, InfoNCE, MultipleNegatives, NTXent
 from closeknit.training import randomness
 from closeknit.training.batches import (
     DeviceBatches,
@@ -47,8 +49,8 @@ class EmbeddingFit(Fit[SentenceModel]):
     """One training of a sentence encoder: iterate over it to train, then take `model`.
 
     With scored pairs as `validation`, Spearman's correlation is computed at every evaluation (every
-    `train.evaluate_every` steps, or every epoch), and the best state is kept. Checkpoints and `resume` work
-    as for a classifier.
+    `train.evaluate_every` steps, or every epoch), and the best state is kept. Checkpoints and
+    `resume` work as for a classifier.
     """
 
     def __init__(
@@ -209,7 +211,9 @@ class EmbeddingFit(Fit[SentenceModel]):
         return scores | {name: geometry[name] for name in ("alignment", "uniformity", "anisotropy")}
 
     def _note_start(self) -> None:
-        """Where the encoder stands before training: the first point of its path, and what it must become better than."""
+        """Where the encoder stands before training: the first point of its path, and what it must
+        become better than.
+        """
         if self.validation is None:
             return
         self.model.metrics["before"] = before = self._scores(self.model)
@@ -254,7 +258,9 @@ def _check_training(config: EmbeddingConfig, *, validated: bool) -> None:
 
 
 def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False) -> None:
-    """Refuse data that a method cannot learn from, and settings that would do nothing; with `mine` negatives are to come."""
+    """Refuse data that a method cannot learn from, and settings that would do nothing; with `mine`
+    negatives are to come.
+    """
     columns = len(sentences.columns)
     if mine and columns != 2:
         held = "single texts" if columns == 1 else "a negative for each pair already"
@@ -312,7 +318,8 @@ def masked_batches(
     seed: int,
     world: World,
 ) -> Callable[[int, int, int], Batch]:
-    """Batches for masked-language modelling: of the chosen tokens 8 in 10 are masked, 1 replaced, 1 left as it is.
+    """Batches for masked-language modelling: of the chosen tokens 8 in 10 are masked, 1 replaced, 1
+    left as it is.
 
     The labels (R, T) are the true tokens where they are to be told, and -1 elsewhere.
     """

@@ -1,6 +1,7 @@
 """SentenceModel: an encoder that turns texts into vectors, and the folder it is saved in.
 
-The folder opens in `SentenceTransformer(path)` with the same vectors, and in transformers as a bare encoder.
+The folder opens in `SentenceTransformer(path)` with the same vectors, and in transformers as a bare
+encoder.
 """
 
 from __future__ import annotations
@@ -145,7 +146,9 @@ _TUNED_NAMES = (
 
 
 def is_sentence_encoder(name: str | None) -> bool:
-    """Whether an encoder was trained for sentences already, as far as its files or its name tell."""
+    """Whether an encoder was trained for sentences already, as far as its files or its name
+    tell.
+    """
     if name is None or (Path(name) / "modules.json").exists():
         return True
     return any(sign in name.lower() for sign in _TUNED_NAMES)
@@ -164,9 +167,11 @@ def _shared_layer(folder: Path, encoder: Encoder) -> Dense | None:
 def load_sentence_model(
     source: str | Path, *, pooling: str | None = None, bare: bool = False
 ) -> SentenceModel:
-    """A model folder of Closeknit (of any kind), or any encoder by name or folder, mean-pooled unless told otherwise.
+    """A model folder of Closeknit (of any kind), or any encoder by name or folder, mean-pooled
+    unless told otherwise.
 
-    A `bare` one is there sooner where it is a model folder, and can be used but neither trained nor saved.
+    A `bare` one is there sooner where it is a model folder, and can be used but neither trained nor
+    saved.
     """
     if (Path(source) / MAIN).exists():
         facts = read_facts(Path(source), None)

@@ -27,10 +27,11 @@ def embed_in_folder(
     resume: bool = False,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Train a sentence encoder on texts, pairs or triplets, save it in `out`, and return its metrics.
+    """Train a sentence encoder on texts, pairs or triplets, save it in `out`, and return its
+    metrics.
 
-    With `mine`, every pair gets a hard negative, found by the encoder before training. Of several processes
-    only the first returns metrics.
+    With `mine`, every pair gets a hard negative, found by the encoder before training. Of several
+    processes only the first returns metrics.
     """
     folder = RunFolder.open(out, EmbeddingConfig, resume=resume, overwrite=overwrite)
     world = folder.world

@@ -147,7 +147,9 @@ def attention_heads(trunk: Any) -> int:
 
 
 def has_hooks(layers: Sequence[TransformerLayer]) -> bool:
-    """Whether a hook waits for a linear layer to be called, as dropping whole attention heads does."""
+    """Whether a hook waits for a linear layer to be called, as dropping whole attention heads
+    does.
+    """
     linears = [linear for layer in layers for linear in layer.linears]
     return any(linear._forward_pre_hooks or linear._forward_hooks for linear in linears)
 

@@ -48,7 +48,9 @@ class Output(NamedTuple):
 
 
 class Embeddings(nn.Module):
-    """The sum of word, position and, where the architecture has them, type embeddings, normalised."""
+    """The sum of word, position and, where the architecture has them, type embeddings,
+    normalised.
+    """
 
     def __init__(self, config: Any) -> None:
         super().__init__()

@@ -61,7 +61,9 @@ class Encoder(nn.Module):
         self._trunk_pass: TrunkPass | None = None
 
     def put_on_top(self, top: nn.Module) -> None:
-        """Let this module follow the pooling: it turns pooled vectors (R, H) into what all tasks read (R, H)."""
+        """Let this module follow the pooling: it turns pooled vectors (R, H) into what all tasks
+        read (R, H).
+        """
         self.top = top
 
     @property

@@ -72,7 +72,9 @@ def convert_dropout(root: nn.Module, *, skip: Collection[nn.Module] = ()) -> Non
 
 
 def convert_linears(root: nn.Module, *, skip: Collection[nn.Linear] = ()) -> list[Linear]:
-    """Make each `nn.Linear` inside this module a `Linear`, except skipped ones; give all of these."""
+    """Make each `nn.Linear` inside this module a `Linear`, except skipped ones; give all of
+    these.
+    """
     skipped = {id(layer) for layer in skip}
     found: list[Linear] = []
     for module in root.modules():

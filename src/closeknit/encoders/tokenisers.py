@@ -164,7 +164,9 @@ class FileTokeniser:
 
 
 def _knows_all_tokens(tokenizer: Any, settings: dict[str, Any]) -> bool:
-    """Whether the tokens that the settings name are in the file, as transformers would have them."""
+    """Whether the tokens that the settings name are in the file, as transformers would have
+    them.
+    """
     special = {
         value
         for key, value in settings.items()

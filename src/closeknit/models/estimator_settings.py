@@ -23,7 +23,9 @@ def settings_argument(**given: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def plain_values(value: Any) -> Any:
-    """Settings as a run file would hold them, however deep: no numbers or arrays of NumPy, no tensors, no paths."""
+    """Settings as a run file would hold them, however deep: no numbers or arrays of NumPy, no
+    tensors, no paths.
+    """
     if isinstance(value, Mapping):
         return {key: plain_values(own) for key, own in value.items()}
     if isinstance(value, list | tuple):
@@ -34,7 +36,9 @@ def plain_values(value: Any) -> Any:
 
 
 def unnamed_settings(values: Mapping[str, Any], *named: str) -> dict[str, Any]:
-    """The settings of a table that have no argument of their own, but for those that are not set."""
+    """The settings of a table that have no argument of their own, but for those that are not
+    set.
+    """
     return {key: value for key, value in values.items() if key not in named and value is not None}
 
 

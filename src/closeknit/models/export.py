@@ -50,7 +50,8 @@ def write_encoder(
     classifier: Exported | None = None,
     dense: nn.Module | None = None,
 ) -> None:
-    """The weights as other libraries read them: as a sequence classifier where it is one, else as a bare encoder.
+    """The weights as other libraries read them: as a sequence classifier where it is one, else as a
+    bare encoder.
 
     `dense` is a last layer with tanh, for sentence-transformers.
     """
@@ -115,7 +116,9 @@ def _head_tensors(model: Exported) -> dict[str, Tensor]:
 def _write_sentence_transformers(
     folder: Path, encoder: Encoder, trunk: Any, max_length: int, dense: nn.Module | None = None
 ) -> None:
-    """What sentence-transformers needs to make the same vectors; `dense` is a last layer with tanh."""
+    """What sentence-transformers needs to make the same vectors; `dense` is a last layer with
+    tanh.
+    """
     place = "sentence_transformers.models."
     modules = [
         {"idx": 0, "name": "0", "path": "", "type": place + "Transformer"},

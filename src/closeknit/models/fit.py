@@ -1,4 +1,6 @@
-"""Fit: one training of one model, in one or several stages. Every product builds its fit on this class."""
+"""Fit: one training of one model, in one or several stages. Every product builds its fit on this
+class.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ class Stage:
 class Fit(Generic[AModel]):
     """One training of one model: iterate over it to train, then take `model`.
 
-    A product builds the model, its tasks and its stages. The last stage is the main one: `session` and
-    `training` are its. The steps of all stages are numbered in one sequence.
+    A product builds the model, its tasks and its stages. The last stage is the main one: `session`
+    and `training` are its. The steps of all stages are numbered in one sequence.
     """
 
     model: AModel

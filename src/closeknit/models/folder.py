@@ -1,7 +1,8 @@
 """Which files belong to a saved model, and how they are removed without touching anything else.
 
-`closeknit.json` lists the files of its folder. The list comes from a file, so an entry is never used as a
-path: an entry counts only if it is, letter for letter, one of the names that this version knows.
+`closeknit.json` lists the files of its folder. The list comes from a file, so an entry is never
+used as a path: an entry counts only if it is, letter for letter, one of the names that this version
+knows.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ KNOWN_FOLDERS = {
 def is_plain(name: object) -> bool:
     """Whether an entry names a file directly in a model folder, or directly in a folder inside it.
 
-    Such an entry may be looked at, so that a missing or shortened file is noticed. It may come from another
-    version of Closeknit, or from a tokenizer that is not known here.
+    Such an entry may be looked at, so that a missing or shortened file is noticed. It may come from
+    another version of Closeknit, or from a tokenizer that is not known here.
     """
     if not isinstance(name, str):
         return False
@@ -97,12 +98,12 @@ def is_known(name: object) -> bool:
 def remove_listed(folder: Path, names: Iterable[object]) -> None:
     """Remove the listed files of a saved model from its folder.
 
-    An unknown entry is ignored. Only regular files are removed: a symbolic link, and a folder in the place
-    of a file, stay. A folder inside the model folder goes when nothing is left in it.
+    An unknown entry is ignored. Only regular files are removed: a symbolic link, and a folder in
+    the place of a file, stay. A folder inside the model folder goes when nothing is left in it.
     """
     wanted = {str(name).replace("\\", "/") for name in names if is_known(name)}
-    # The names are compared with what the folder really holds: on some file systems "Config.json" opens
-    # "config.json", and two Unicode forms of one letter open the same file.
+    # The names are compared with what the folder really holds: on some file systems "Config.json"
+    # opens "config.json", and two Unicode forms of one letter open the same file.
     for entry in _regular_files(folder):
         if entry.name in wanted:
             os.unlink(entry.path)
@@ -118,7 +119,8 @@ def remove_listed(folder: Path, names: Iterable[object]) -> None:
 def move_into(finished: Path, folder: Path) -> None:
     """Move the files of a finished model into their places; `closeknit.json` comes last.
 
-    A file replaces the file or the symbolic link that has its name, and never what a link points to.
+    A file replaces the file or the symbolic link that has its name, and never what a link points
+    to.
     """
     items = sorted(finished.iterdir(), key=lambda path: path.name == MAIN)
     for item in items:
@@ -156,7 +158,9 @@ ALONE = "alone"  # models of single tasks, beside the one of all
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder is that of a model, of a save that was killed, or of a run: not any that has `checkpoints`."""
+    """Whether a folder is that of a model, of a save that was killed, or of a run: not any that has
+    `checkpoints`.
+    """
     marks = (MAIN, UNFINISHED, f"{STATES}/{LOCK}", f"{STATES}/{IDENTITY}")
     alone = folder / ALONE
     return any((folder / mark).exists() for mark in marks) or (
@@ -165,7 +169,9 @@ def is_ours(folder: Path) -> bool:
 
 
 def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder beside, and then put its files into their place, `closeknit.json` last."""
+    """Let `write` fill a folder beside, and then put its files into their place, `closeknit.json`
+    last.
+    """
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; name a folder")
     held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
@@ -207,7 +213,9 @@ KINDS = {
 
 
 def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, Any]:
-    """What a model folder says of itself; refuses one that is damaged, or of another kind than expected."""
+    """What a model folder says of itself; refuses one that is damaged, or of another kind than
+    expected.
+    """
     if not folder.is_dir():
         raise ModelError(
             f"{folder} does not exist"

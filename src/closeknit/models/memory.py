@@ -25,9 +25,11 @@ KINDS = 4  # of runs whose memory a lane keeps
 
 
 class Stock:
-    """What many runs on the same texts share: the encoder's weights as they were loaded, the tokenised texts.
+    """What many runs on the same texts share: the encoder's weights as they were loaded, the
+    tokenised texts.
 
-    Their models are scored and let go, so an encoder is loaded without transformers where it can be.
+    Their models are scored and let go, so an encoder is loaded without transformers where it can
+    be.
     """
 
     def __init__(self, examples: Examples) -> None:
@@ -42,7 +44,9 @@ class Stock:
         ] = {}  # all are kept: captured updates read them
 
     def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
-        """The encoder as this seed would load it, to be copied before it learns, and a tokeniser that knows the texts."""
+        """The encoder as this seed would load it, to be copied before it learns, and a tokeniser
+        that knows the texts.
+        """
         drawn = seed if config.lora_rank else 0  # only adapters have weights to draw
         kind, tokens = (
             dataclasses.replace(config, pooling="first"),
@@ -62,7 +66,9 @@ class Stock:
     def on_device(
         self, config: EncoderConfig, labels: Sequence[str], device: torch.device
     ) -> tuple[Shelf, Tensor]:
-        """All texts and the numbers of their labels on a device; -1 for labels that are not among these."""
+        """All texts and the numbers of their labels on a device; -1 for labels that are not among
+        these.
+        """
         where = (config.name, config.max_length), tuple(labels), device
         if where not in self._on_device:
             number = {label: i for i, label in enumerate(labels)}
@@ -75,9 +81,11 @@ class Stock:
 
 
 class Lane:
-    """Runs on the texts of a stock that follow each other in the same memory: what one has captured serves the next.
+    """Runs on the texts of a stock that follow each other in the same memory: what one has captured
+    serves the next.
 
-    `rows` are the rows of the stock that the next run learns from. Its model is overwritten by the next run of its kind.
+    `rows` are the rows of the stock that the next run learns from. Its model is overwritten by the
+    next run of its kind.
     """
 
     def __init__(self, stock: Stock) -> None:

@@ -1,4 +1,6 @@
-"""A training run in a folder: checkpoints while it runs, the saved model at its end, and resuming in between."""
+"""A training run in a folder: checkpoints while it runs, the saved model at its end, and resuming
+in between.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ AFit = TypeVar("AFit", bound=Fit[Any])
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run, what the user asked to do with a run that is there already, and the processes."""
+    """The folder of a run, what the user asked to do with a run that is there already, and the
+    processes.
+    """
 
     path: Path
     resume: bool
@@ -82,7 +86,8 @@ class RunFolder:
     ) -> dict[str, Any]:
         """Build a fit, train it, score its model, save the model here, and return its metrics.
 
-        `build` gets the folder for checkpoints. Of several processes only the first returns metrics.
+        `build` gets the folder for checkpoints. Of several processes only the first returns
+        metrics.
         """
         if self.world.main and self.resume:
             self.check_resumable(identity)
@@ -203,7 +208,9 @@ class RunFolder:
 
 
 def check_folder(path: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder that holds something, unless it is a model folder and the user said what to do with it."""
+    """Refuse a folder that holds something, unless it is a model folder and the user said what to
+    do with it.
+    """
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path} is a file; name a folder with --out")
     held = sorted(item.name for item in path.iterdir()) if path.is_dir() else []

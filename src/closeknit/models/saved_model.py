@@ -1,7 +1,8 @@
-"""SavedModel: what the models of all products share. An encoder, a tokeniser, and a folder to save them in.
+"""SavedModel: what the models of all products share. An encoder, a tokeniser, and a folder to save
+them in.
 
-The folder is at once ours (`load`), a transformers model and a sentence-transformers model. Weights are
-safetensors, everything else is JSON, TOML or text; nothing is pickled.
+The folder is at once ours (`load`), a transformers model and a sentence-transformers model. Weights
+are safetensors, everything else is JSON, TOML or text; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -90,7 +91,9 @@ class SavedModel:
     # -- the folder
 
     def save(self, folder: str | Path) -> None:
-        """Write the model folder. `closeknit.json` comes last, so a folder that has it is complete."""
+        """Write the model folder. `closeknit.json` comes last, so a folder that has it is
+        complete.
+        """
         save_folder(Path(folder), self._write)
 
     def _write(self, folder: Path) -> None:
@@ -115,8 +118,8 @@ class SavedModel:
     def load(cls, folder: str | Path, *, device: str | None = None, bare: bool = False) -> Self:
         """The model of a folder. The error says what is wrong with a folder that is damaged.
 
-        A `bare` model is loaded without transformers where possible. It loads faster, and can be used but
-        neither trained nor saved.
+        A `bare` model is loaded without transformers where possible. It loads faster, and can be
+        used but neither trained nor saved.
         """
         folder = Path(folder)
         facts = read_facts(folder, cls.kind)
@@ -142,7 +145,9 @@ class SavedModel:
 def load_saved_encoder(
     folder: Path, facts: dict[str, Any], max_length: int, *, bare: bool = False
 ) -> tuple[Encoder, Tokeniser]:
-    """The encoder of a model folder; with `bare` it is loaded without transformers where possible."""
+    """The encoder of a model folder; with `bare` it is loaded without transformers where
+    possible.
+    """
     if facts["model_type"] == "textcnn":
         cnn = TextCNN.from_dict(facts["textcnn"])
         fill(cnn, read_tensors(folder / WEIGHTS), folder / WEIGHTS)

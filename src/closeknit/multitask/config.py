@@ -1,4 +1,6 @@
-"""MultiTaskConfig: everything that decides the outcome of training several tasks, but for the data."""
+"""MultiTaskConfig: everything that decides the outcome of training several tasks, but for the
+data.
+"""
 
 from __future__ import annotations
 
@@ -251,7 +253,9 @@ class MultiTaskConfig(Configuration):
         return dataclasses.replace(self, tasks={task: self.tasks[task]}, schedule=schedule)
 
     def scaled(self, scale: float) -> MultiTaskConfig:
-        """A trial of the run: this share of the epochs, at least one, and of the rows of every part."""
+        """A trial of the run: this share of the epochs, at least one, and of the rows of every
+        part.
+        """
         settings_of(TrialConfig)["scale"].check(scale, "--scale")
         trial = TrialConfig(scale * self.trial.scale)
 
@@ -266,7 +270,9 @@ class MultiTaskConfig(Configuration):
 
 
 def _check_task_name(name: Any) -> None:
-    """Refuse names that cannot stand in a file, in a table of scores or for a module of the heads."""
+    """Refuse names that cannot stand in a file, in a table of scores or for a module of the
+    heads.
+    """
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise ConfigError(f"a task cannot be called {name}; use letters of a to z, digits, - and _")
     if name in ("average", "loss", "epoch", "parts") or hasattr(nn.ModuleDict(), name):

@@ -1,4 +1,6 @@
-"""The rows of each task: read, held out where there is no validation part, and freed of rows that would be tested on."""
+"""The rows of each task: read, held out where there is no validation part, and freed of rows that
+would be tested on.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +56,8 @@ def prepared(
     *,
     tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Parts]:
-    """Rows ready to train on: of the right kind, with a validation part where one is asked for, and without leaks: no task learns
-    from a row that it or another is chosen by or scored on.
+    """Rows ready to train on: of the right kind, with a validation part where one is asked for, and
+    without leaks: no task learns from a row that it or another is chosen by or scored on.
 
     Of a trial, every part has its share of rows.
     """
@@ -189,7 +191,9 @@ def as_asked(examples: Examples, task: TaskConfig) -> Examples:
 
 
 def row_keys(examples: Examples) -> list[tuple[str, ...]]:
-    """What makes two rows the same: their words, whatever the case, punctuation and order of the pair."""
+    """What makes two rows the same: their words, whatever the case, punctuation and order of the
+    pair.
+    """
     columns = [column for column in (examples.texts, examples.pairs) if column is not None]
     words = [
         [" ".join(re.findall(r"\w+", text.lower())) or text for text in column]

@@ -28,13 +28,15 @@ Rows = tuple[Sequence[Any], Sequence[Any]]  # texts or pairs, and their classes 
 
 
 class MultiTask(BaseEstimator):  # type: ignore[misc]
-    """Trains one encoder for several tasks; what is asked is a task's name and texts, or pairs of texts.
+    """Trains one encoder for several tasks; what is asked is a task's name and texts, or pairs of
+    texts.
 
-    `tasks` gives each task its settings, as a table [tasks.NAME] of a study file has them: kind, head, weight, metric.
-    Without it, or without a kind, the data tell: single texts are classified; pairs with fractional numbers are scored, others
-    classified. `schedule`, `shared`, `train_options` and `encoder_options` take the settings of the tables [schedule], [shared],
-    [train] and [encoder]; a string as `schedule` is its name. `pretrain` takes those of [pretrain], but for `data`, `positives`
-    and `negatives`: the sentences themselves are given to `fit`.
+    `tasks` gives each task its settings, as a table [tasks.NAME] of a study file has them: kind,
+    head, weight, metric. Without it, or without a kind, the data tell: single texts are classified;
+    pairs with fractional numbers are scored, others classified. `schedule`, `shared`,
+    `train_options` and `encoder_options` take the settings of the tables [schedule], [shared],
+    [train] and [encoder]; a string as `schedule` is its name. `pretrain` takes those of [pretrain],
+    but for `data`, `positives` and `negatives`: the sentences themselves are given to `fit`.
     """
 
     def __init__(
@@ -78,8 +80,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     ) -> MultiTask:
         """Learn from the rows of each task: (texts, classes), (pairs, classes) or (pairs, scores).
 
-        Tasks without a validation part have `train_options["validation"]`, a tenth by default, of their rows held out; the
-        state with the best average is kept. `sentences` are texts, pairs or triplets to learn an embedding from beforehand.
+        Tasks without a validation part have `train_options["validation"]`, a tenth by default, of
+        their rows held out; the state with the best average is kept. `sentences` are texts, pairs
+        or triplets to learn an embedding from beforehand.
         """
         _check_named(data)
         if validation is not None and not isinstance(validation, Mapping):

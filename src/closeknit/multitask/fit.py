@@ -1,4 +1,6 @@
-"""MultiTaskFit: one encoder for several tasks: builds the tasks, drains the loop, keeps the state with the best average."""
+"""MultiTaskFit: one encoder for several tasks: builds the tasks, drains the loop, keeps the state
+with the best average.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ from closeknit.multitask.data import row_keys
 from closeknit.multitask.heads import PairHead
 from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
 from closeknit.objectives import build_objective
-from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Joint, Term
-from closeknit.objectives.pair_scores import MeanSquared
+from closeknit.objectives.losses.cross_entropy import CrossEntropy
+from closeknit.objectives.losses.pair_scores import MeanSquared
 from closeknit.training import randomness
 from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, rows_that_meet
 from closeknit.training.gradients import pcgrad
@@ -44,9 +46,9 @@ from closeknit.training.task import Task
 class MultiTaskFit(Fit[MultiTaskModel]):
     """One training of one encoder for several tasks: iterate over it to train, then take `model`.
 
-    Where all tasks have a validation part, every evaluation (every `train.evaluate_every` updates, or every
-    epoch of the schedule) scores each task, and the state with the best average is kept. Checkpoints and
-    `resume` work as for a classifier. A single task is a run like any other.
+    Where all tasks have a validation part, every evaluation (every `train.evaluate_every` updates,
+    or every epoch of the schedule) scores each task, and the state with the best average is kept.
+    Checkpoints and `resume` work as for a classifier. A single task is a run like any other.
     """
 
     def __init__(
@@ -101,7 +103,9 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         )
 
     def _check_parts(self) -> dict[str, tuple[Examples, Tokens]]:
-        """The validation part of every task, tokenised. Parts that cannot be scored are refused before training."""
+        """The validation part of every task, tokenised. Parts that cannot be scored are refused
+        before training.
+        """
         validation: dict[str, tuple[Examples, Tokens]] = {}
         for name, parts in self.data.items():
             for part in parts.held_out:
@@ -252,7 +256,9 @@ class MultiTaskFit(Fit[MultiTaskModel]):
     # -- running
 
     def _evaluate(self) -> dict[str, float]:
-        """Each task's metric and their average; in names with a slash, how the tasks' gradients agree."""
+        """Each task's metric and their average; in names with a slash, how the tasks' gradients
+        agree.
+        """
         measures = {name: self.model.task(name).measure for name in self.validation}
         found = {
             name: float(self.model.score(name, examples, tokens)[measures[name]])
@@ -334,7 +340,9 @@ def drawn_sentences(
     *,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Sentences:
-    """As many as the configuration asks for, drawn at random, without pairs that a task is chosen by or scored on."""
+    """As many as the configuration asks for, drawn at random, without pairs that a task is chosen
+    by or scored on.
+    """
     held = {
         key
         for name, own in data.items()

@@ -1,7 +1,7 @@
 """What turns pooled vectors into a task's answer, and the layer that all tasks share below it.
 
-A pair is two rows for the encoder: its texts apart, or the pair joined in both orders. A batch of R pairs is 2 R rows,
-all first ones and then all second ones.
+A pair is two rows for the encoder: its texts apart, or the pair joined in both orders. A batch of R
+pairs is 2 R rows, all first ones and then all second ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ HEADS = ("linear", "paired", "dense_paired")
 
 
 class Top(nn.Module):
-    """Dropout on the pooled vector and, where it is shared, a linear layer with tanh before every head."""
+    """Dropout on the pooled vector and, where it is shared, a linear layer with tanh before every
+    head.
+    """
 
     def __init__(
         self, dim: int, *, dropout: float, shared: bool, shared_dropout: float = 0.0
@@ -52,8 +54,9 @@ class PairHead(nn.Module):
     paired: vectors p and q of the pair joined in both orders:       W [a p, b q]
     dense_paired: and one of their difference:                       W [a p, b q, c (p - q)]
 
-    a, b and c are linear layers with one output each; `activation` puts tanh on these. Two classes have one logit l, given
-    as (0, l): the cross-entropy of these is the binary one of l. More classes have an output each, here and in a, b and c.
+    a, b and c are linear layers with one output each; `activation` puts tanh on these. Two classes
+    have one logit l, given as (0, l): the cross-entropy of these is the binary one of l. More
+    classes have an output each, here and in a, b and c.
     """
 
     rows = 2

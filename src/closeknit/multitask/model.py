@@ -1,7 +1,7 @@
 """MultiTaskModel: one encoder with a head for each task, and the folder it is saved in.
 
-The folder opens in transformers as a bare encoder and in `SentenceTransformer(path)` as one of sentences. Nothing in it is
-pickled.
+The folder opens in transformers as a bare encoder and in `SentenceTransformer(path)` as one of
+sentences. Nothing in it is pickled.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Answers:
         return [made[self.label_type](label) for label in self.labels]
 
     def targets(self, examples: Examples) -> npt.NDArray[Any]:
-        """What the head is to give: class numbers, or scores in units of their spread around their mean."""
+        """What the head is to give: class numbers, or scores in units of their spread around their
+        mean.
+        """
         if self.labels:
             return label_numbers(examples, self.labels)
         scores = (np.array(examples.required_scores) - self.mean) / self.spread
@@ -95,7 +97,9 @@ def build_head(task: TaskConfig, dim: int, answers: Answers) -> SingleHead | Pai
 
 
 def encoder_rows(tokeniser: Tokeniser, head: nn.Module, examples: Examples) -> Tokens:
-    """What the encoder reads for examples: a row each, or for pairs all first rows and then all second ones."""
+    """What the encoder reads for examples: a row each, or for pairs all first rows and then all
+    second ones.
+    """
     if not isinstance(head, PairHead):
         return tokeniser(Examples(examples.texts))
     first, second = examples.texts, examples.pairs
@@ -139,7 +143,9 @@ class MultiTaskModel(SavedModel):
         return encoder_rows(self.tokeniser, self.heads[name], as_asked(examples, self.task(name)))
 
     def given(self, name: str, tokens: Tokens) -> Floats:
-        """What the task's head gives for the rows of examples: logits (R, C), or (R, 1) for scores."""
+        """What the task's head gives for the rows of examples: logits (R, C), or (R, 1) for
+        scores.
+        """
         pooled = torch.from_numpy(outputs(self.encoder, None, tokens)[1])
         head = self.heads[name].eval()
         with torch.inference_mode():
@@ -147,7 +153,9 @@ class MultiTaskModel(SavedModel):
         return found
 
     def predict(self, name: str, examples: Examples) -> Floats:
-        """Logits (R, C) of a task with classes; scores (R,) in the data's own range of one with scores."""
+        """Logits (R, C) of a task with classes; scores (R,) in the data's own range of one with
+        scores.
+        """
         given = self.given(name, self.rows(name, examples))
         return given if self.answers[name].labels else self.answers[name].scores(given)
 
@@ -166,7 +174,9 @@ class MultiTaskModel(SavedModel):
         return float(np.mean([own[self.task(name).measure] for name, own in scores.items()]))
 
     def analyse(self, data: dict[str, Parts]) -> None:
-        """Score all tasks, and note what each gets wrong on its test part, or else its validation part."""
+        """Score all tasks, and note what each gets wrong on its test part, or else its validation
+        part.
+        """
         for part in ("validation", "test"):
             rows: dict[str, Examples | None] = {
                 name: getattr(own, part) for name, own in data.items()

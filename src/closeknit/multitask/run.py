@@ -34,8 +34,8 @@ def multitask_in_folder(
 ) -> dict[str, Any]:
     """Train one encoder for several tasks, save it in `out`, and return its scores.
 
-    With `alone`, every task is first trained by itself, with the same settings, in `out/alone/TASK`. Of several
-    processes only the first returns scores.
+    With `alone`, every task is first trained by itself, with the same settings, in
+    `out/alone/TASK`. Of several processes only the first returns scores.
     """
     folder = RunFolder.open(out, MultiTaskConfig, resume=resume, overwrite=overwrite)
     main = folder.world.main
@@ -70,7 +70,9 @@ def _scores_of_task(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _TasksRun:
-    """What is trained: the rows of the tasks, their settings, and the sentences of the pretraining."""
+    """What is trained: the rows of the tasks, their settings, and the sentences of the
+    pretraining.
+    """
 
     data: dict[str, Parts]
     config: MultiTaskConfig
@@ -88,7 +90,9 @@ class _TasksRun:
         return {"kind": MultiTaskModel.kind, "run": self.config.to_dict(), "data": rows}
 
     def train(self, folder: RunFolder, singles: Mapping[str, Any]) -> dict[str, Any]:
-        """Train in a folder and return the metrics; `singles` are scores of models that know one task."""
+        """Train in a folder and return the metrics; `singles` are scores of models that know one
+        task.
+        """
 
         def build(states: Path) -> MultiTaskFit:
             return MultiTaskFit(

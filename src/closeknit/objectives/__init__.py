@@ -6,12 +6,15 @@ Python callers can pass any module. A name in a configuration needs a row in OBJ
 
 from __future__ import annotations
 
-from closeknit.objectives.contrastive import Contrastive, LabelAware, SupCon
-from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import Adaptation, Joint, Term
-from closeknit.objectives.label_distance import LabelDistance
-from closeknit.objectives.pair_scores import BinaryCrossEntropy, MeanSquared
-from closeknit.objectives.proxy import ProxyNCA
+from closeknit.objectives.losses.contrastive import Contrastive, LabelAware, SupCon
+from closeknit.objectives.losses.cross_entropy import CrossEntropy
+from closeknit.objectives.losses.label_distance import LabelDistance
+from closeknit.objectives.losses.pair_scores import BinaryCrossEntropy, MeanSquared
+from closeknit.objectives.losses.proxy import ProxyNCA
+from closeknit.objectives.losses.soft_triple import SoftTriple
+from closeknit.objectives.losses.text_views import Consistency, InfoNCE, MultipleNegatives, NTXent
+from closeknit.objectives.losses.triplet import Triplet
 from closeknit.objectives.registry import (
     OBJECTIVES,
     RECIPES,
@@ -19,9 +22,6 @@ from closeknit.objectives.registry import (
     describe,
     objective_options,
 )
-from closeknit.objectives.soft_triple import SoftTriple
-from closeknit.objectives.text_views import Consistency, InfoNCE, MultipleNegatives, NTXent
-from closeknit.objectives.triplet import Triplet
 from closeknit.objectives.view import VIEWS, View
 
 __all__ = [

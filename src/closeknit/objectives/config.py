@@ -10,14 +10,17 @@ from closeknit.errors import ConfigError
 from closeknit.objectives import OBJECTIVES, objective_options
 from closeknit.settings import SettingsTable, check_type, not_a_table, setting, unknown_setting
 
-# Options that an objective has got after runs with it were stored, with the value that the objective
-# had before: {"supcon": {"new_option": 0.0}}. At that value they do not change the key of a run.
+# Options that an objective has got after runs with it were stored, with the value that the
+# objective had before: {"supcon": {"new_option": 0.0}}. At that value they do not change the key of
+# a run.
 LATER_OPTIONS: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
 class ObjectiveConfig(SettingsTable, table="objective"):
-    """A name of the OBJECTIVES table and the options it takes; in a file both stand in one table."""
+    """A name of the OBJECTIVES table and the options it takes; in a file both stand in one
+    table.
+    """
 
     name: str = setting(
         "cross_entropy", help="Name of the objective, as `closeknit objectives` lists it."

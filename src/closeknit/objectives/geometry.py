@@ -15,7 +15,9 @@ SMALLEST_SQUARED_DISTANCE = 1e-13
 
 
 def in_own_precision(forward: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
-    """Makes an objective's `forward` compute in float32 or float64, also inside `torch.autocast`."""
+    """Makes an objective's `forward` compute in float32 or float64, also inside
+    `torch.autocast`.
+    """
 
     @functools.wraps(forward)
     def without_autocast(*positional: Arguments.args, **named: Arguments.kwargs) -> Tensor:

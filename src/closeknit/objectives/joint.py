@@ -1,4 +1,6 @@
-"""Joint objectives: a short list of terms, each with a weight, an objective and the view it reads."""
+"""Joint objectives: a short list of terms, each with a weight, an objective and the view it
+reads.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,8 @@ from torch import nn
 
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objectives.checks import share
-from closeknit.objectives.cross_entropy import CrossEntropy
 from closeknit.objectives.joint import WEIGHT_SCHEDULES, Joint, MetricPart, Term
+from closeknit.objectives.losses.cross_entropy import CrossEntropy
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,15 @@ def with_cross_entropy(
 class _Mixture:
     """The options that all objectives of cross-entropy and a metric term share.
 
-    ce_weight: weight of the cross-entropy, the rest goes to the other term; 0 to 1, 0 trains that term alone
+    ce_weight: weight of the cross-entropy, the rest goes to the other term; 0 to 1, 0 trains that
+        term alone
     ce_weight_end: what ce_weight moves to over the training; none keeps it
     weight_schedule: how it moves: linear or cosine
-    classifier: with ce_weight 0, what predicts: centroid (nearest class mean) or knn (nearest training rows)
+    classifier: with ce_weight 0, what predicts: centroid (nearest class mean) or knn (nearest
+        training rows)
     label_smoothing: share of the cross-entropy's target spread evenly over all classes; 0 to 0.2
-    class_weights: a weight for each class in sorted order, or balanced for the inverse of its frequency
+    class_weights: a weight for each class in sorted order, or balanced for the inverse of its
+        frequency
     """
 
     ce_weight: float = 0.5
@@ -148,5 +152,6 @@ def _options_of(build: Callable[..., Any]) -> dict[str, Any]:
 def _described(build: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """The summary in a docstring, and what it says of each option."""
     summary, _, option_lines = inspect.cleandoc(build.__doc__ or "").partition("\n\n")
-    lines = [line.split(": ", 1) for line in option_lines.splitlines() if ": " in line]
-    return summary, {name: meaning for name, meaning in lines}
+    whole_lines = re.sub(r"\n +", " ", option_lines).splitlines()  # indented lines continue one
+    lines = [line.split(": ", 1) for line in whole_lines if ": " in line]
+    return " ".join(summary.split()), {name: meaning for name, meaning in lines}

@@ -13,7 +13,8 @@ from typing import Any
 from torch import nn
 
 from closeknit.errors import ConfigError, did_you_mean
-from closeknit.objectives.contrastive import (
+from closeknit.objectives.joint import Joint, Term
+from closeknit.objectives.losses.contrastive import (
     Contrastive,
     LabelAware,
     SupCon,
@@ -21,14 +22,17 @@ from closeknit.objectives.contrastive import (
     build_label_aware,
     build_supcon,
 )
-from closeknit.objectives.cross_entropy import CrossEntropy, build_cross_entropy
-from closeknit.objectives.joint import Joint, Term
-from closeknit.objectives.label_distance import LabelDistance, build_label_distance
+from closeknit.objectives.losses.cross_entropy import CrossEntropy, build_cross_entropy
+from closeknit.objectives.losses.label_distance import LabelDistance, build_label_distance
+from closeknit.objectives.losses.proxy import ProxyNCA, build_proxy_nca
+from closeknit.objectives.losses.soft_triple import (
+    SoftTriple,
+    build_soft_triple,
+    build_triple_entropy,
+)
+from closeknit.objectives.losses.text_views import Consistency
+from closeknit.objectives.losses.triplet import Triplet, build_triplet
 from closeknit.objectives.named_objective import NamedObjective, from_builder, with_cross_entropy
-from closeknit.objectives.proxy import ProxyNCA, build_proxy_nca
-from closeknit.objectives.soft_triple import SoftTriple, build_soft_triple, build_triple_entropy
-from closeknit.objectives.text_views import Consistency
-from closeknit.objectives.triplet import Triplet, build_triplet
 from closeknit.objectives.view import TOKEN_VIEWS
 
 PROJECTED_DIM = 128
@@ -48,14 +52,18 @@ def build_auto(
     label_smoothing: float = 0.0,
     class_weights: Sequence[float] | None = None,
 ) -> Joint:
-    """The recipe to start with: cross-entropy, supervised contrast and consistency, every text encoded twice.
-    It sets what you leave open: mean pooling, class names as texts; batch size, epochs and learning rate by rows.
+    """The recipe to start with: cross-entropy, supervised contrast and consistency, every text
+    encoded twice. It sets what you leave open: mean pooling, class names as texts; batch size,
+    epochs and learning rate by rows.
 
-    contrast: weight of the supervised contrast on the pooled vectors, beside a weight of 1 for the cross-entropy; 0 to 1
+    contrast: weight of the supervised contrast on the pooled vectors, beside a weight of 1 for the
+        cross-entropy; 0 to 1
     temperature: sharpness of the contrast; 0.1 to 0.5
-    consistency: weight of the divergence between the class probabilities of the two passes of a text (R-Drop); 0 to 4
+    consistency: weight of the divergence between the class probabilities of the two passes of a
+        text (R-Drop); 0 to 4
     label_smoothing: share of the cross-entropy's target spread evenly over all classes; 0 to 0.2
-    class_weights: a weight for each class in sorted order, or balanced for the inverse of its frequency
+    class_weights: a weight for each class in sorted order, or balanced for the inverse of its
+        frequency
     """
     for name, weight in (("contrast", contrast), ("consistency", consistency)):
         if not weight >= 0:
@@ -78,7 +86,8 @@ def build_joint(
     copies: int = 1,
     classifier: str = "centroid",
 ) -> Joint:
-    """A joint objective that you compose: a list of terms, each with an objective, a weight, a view and options.
+    """A joint objective that you compose: a list of terms, each with an objective, a weight, a view
+    and options.
 
     terms: tables like {objective = "SupCon", weight = 0.5, view = "pooled", temperature = 0.1}
     copies: how often each text of a batch is encoded; 1 or 2
@@ -186,7 +195,9 @@ def objective_options(name: str) -> dict[str, Any]:
 
 
 def describe(name: str) -> str:
-    """What an objective does and which options it takes, with their defaults and sensible ranges."""
+    """What an objective does and which options it takes, with their defaults and sensible
+    ranges.
+    """
     row = _row(name)
     lines = [name, "", row.summary, "", "options (set them with --set objective.NAME=VALUE):"]
     width = max(map(len, row.options), default=0)
@@ -206,8 +217,8 @@ def build_objective(
 ) -> Joint:
     """The named joint objective for rows of `dim` dimensions in `classes` classes.
 
-    `labels` are the class names, which some options refer to; `counts` are the numbers of rows per class,
-    for `class_weights = "balanced"`.
+    `labels` are the class names, which some options refer to; `counts` are the numbers of rows per
+    class, for `class_weights = "balanced"`.
     """
     row = _row(name)
     for option in options:

@@ -61,7 +61,9 @@ def check_type(name: str, value: Any, expected: Any, example: str = "") -> None:
 
 
 def fits(value: Any, expected: Any) -> bool:
-    """Whether a value is of the expected type; a whole number is a number, a truth value is none."""
+    """Whether a value is of the expected type; a whole number is a number, a truth value is
+    none.
+    """
     if expected is Any or type(value) is expected:
         return True
     origin, inner = typing.get_origin(expected), typing.get_args(expected)

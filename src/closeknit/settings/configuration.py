@@ -126,7 +126,9 @@ def table_kind(kind: type[Configuration], name: str) -> type[SettingsTable] | No
 
 
 def check_tables(kind: type[Configuration], tables: Mapping[str, Any]) -> None:
-    """Refuse tables that the configuration does not know, and other values in the place of a table."""
+    """Refuse tables that the configuration does not know, and other values in the place of a
+    table.
+    """
     known = tables_of(kind)
     for name, values in tables.items():
         if name not in known and table_kind(kind, name) is None:
@@ -146,7 +148,9 @@ def differences(
     stored: Mapping[str, Mapping[str, Any]],
     now: Mapping[str, Mapping[str, Any]],
 ) -> list[str]:
-    """`train.lr was 5e-05 and is 0.0001`, one for each setting that differs and changes the result."""
+    """`train.lr was 5e-05 and is 0.0001`, one for each setting that differs and changes the
+    result.
+    """
     found: list[str] = []
     before = kind.completed(stored)
     for table in dict.fromkeys([*before, *now]):

@@ -115,7 +115,9 @@ def _setting_schema(one: Setting) -> dict[str, Any]:
 
 
 def _type_schema(kind: Any, rule: Rule) -> dict[str, Any]:
-    """The JSON schema of a type; TOML has no null, so a setting that may be None is left out there."""
+    """The JSON schema of a type; TOML has no null, so a setting that may be None is left out
+    there.
+    """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         kinds = [one for one in inner if one is not types.NoneType]

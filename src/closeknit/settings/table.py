@@ -48,7 +48,9 @@ class Setting:
 
     @property
     def default(self) -> Any:
-        """The default, a new one for each call where it can be changed; None for a required setting."""
+        """The default, a new one for each call where it can be changed; None for a required
+        setting.
+        """
         if self.field.default_factory is not dataclasses.MISSING:
             return self.field.default_factory()
         return None if self.required else self.field.default
@@ -78,7 +80,9 @@ def _settings_of(kind: Any) -> dict[str, Setting]:
 
 
 class SettingsTable:
-    """The base of a table of settings: checks itself when it is made, and converts to a dictionary."""
+    """The base of a table of settings: checks itself when it is made, and converts to a
+    dictionary.
+    """
 
     table: ClassVar[str]
 
@@ -133,12 +137,16 @@ class SettingsTable:
 
     @classmethod
     def editor_schema(cls) -> dict[str, Any] | None:
-        """The JSON schema of a table whose settings depend on each other; None: made from the rules."""
+        """The JSON schema of a table whose settings depend on each other; None: made from the
+        rules.
+        """
         return None
 
     @classmethod
     def completed(cls, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Stored values, and those that count for settings which did not exist when they were stored."""
+        """Stored values, and those that count for settings which did not exist when they were
+        stored.
+        """
         return {**{one.name: one.before for one in settings_of(cls).values()}, **values}
 
 

@@ -65,7 +65,9 @@ def changed_tables(tables: dict[str, Any], changes: Changes) -> dict[str, Any]:
 
 
 def set_value(tables: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the value at a path like (train, lr) and make the tables on the way; refuse what is no table."""
+    """Set the value at a path like (train, lr) and make the tables on the way; refuse what is no
+    table.
+    """
     for depth, key in enumerate(path[:-1], start=1):
         inner = tables.setdefault(key, {})
         if not isinstance(inner, dict):

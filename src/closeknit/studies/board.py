@@ -15,7 +15,9 @@ SECONDS_BETWEEN_MESSAGES = 10  # about a search, where there is no terminal
 
 
 class ProgressBoard:
-    """Shows finished runs and time left: in a terminal with a live table, elsewhere line by line."""
+    """Shows finished runs and time left: in a terminal with a live table, elsewhere line by
+    line.
+    """
 
     def __init__(self, runs: int, max_jobs: int, baseline: str, *, show: bool = True) -> None:
         self.runs = runs

@@ -200,7 +200,9 @@ def describe_study(study: Study, data: StudyData, command: str) -> dict[str, Any
 
 
 def _shared_settings(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The settings of the first objective, without those that a study replaces by seeds and folds."""
+    """The settings of the first objective, without those that a study replaces by seeds and
+    folds.
+    """
     shared = {table: dict(tables[table]) for table in ("encoder", "train", "data")}
     del shared["train"]["seed"]
     del shared["data"]["test"]
@@ -210,7 +212,9 @@ def _shared_settings(tables: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _different_settings(
     tables: Mapping[str, Any], shared: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The settings of an objective that differ from the shared ones, under names like `train.lr`."""
+    """The settings of an objective that differ from the shared ones, under names like
+    `train.lr`.
+    """
     return {
         f"{table}.{key}": tables[table][key]
         for table in ("encoder", "train")

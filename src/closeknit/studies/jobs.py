@@ -50,7 +50,8 @@ class Job:
     def key_of(
         config: RunConfig, classes: int, fingerprint: str, train: Rows, test: Rows, *more: object
     ) -> str:
-        """The key of a run: a digest of its settings, and of its rows by fingerprint and row numbers.
+        """The key of a run: a digest of its settings, and of its rows by fingerprint and row
+        numbers.
 
         Open settings are hashed after they are resolved, so that a new rule makes a new run.
         """

@@ -57,7 +57,9 @@ class StudyData:
 
     @staticmethod
     def load(study: Study) -> StudyData:
-        """Read all data sets; refuses two of one name, two with the same rows, and unknown hard sets."""
+        """Read all data sets; refuses two of one name, two with the same rows, and unknown hard
+        sets.
+        """
         examples: dict[str, Examples] = {}
         sources: dict[str, str] = {}
         config = next(iter(study.objectives.values()))
@@ -150,7 +152,9 @@ def _warn_of_rare_classes(
 
 
 def _check_training_fold(study: Study, where: str, rows_of_class: Mapping[str, int]) -> None:
-    """Refuse a training fold that nothing can be learnt from or searched in, before the first run."""
+    """Refuse a training fold that nothing can be learnt from or searched in, before the first
+    run.
+    """
     if len(rows_of_class) < 2:
         raise DataError(
             f'{where}: the training rows of a fold are all of the class "{next(iter(rows_of_class))}", '
@@ -254,7 +258,9 @@ class JobPlanner:
     def _runs_with_shared_settings(
         self, folds: Sequence[Fold], objective: str, results: Mapping[str, Result]
     ) -> JobGenerator:
-        """All runs of an objective on a data set, with the settings that are best on these very folds."""
+        """All runs of an objective on a data set, with the settings that are best on these very
+        folds.
+        """
         config = self.study.objectives[objective]
         run_keys = [self.run_key(fold, objective) for fold in folds]
         if self.study.space(objective):

@@ -59,7 +59,9 @@ def result_record(result: Result) -> dict[str, Any]:
 
 
 def format_record() -> dict[str, Any]:
-    """The format of this version, and the version, for records that have no `versions` of their own."""
+    """The format of this version, and the version, for records that have no `versions` of their
+    own.
+    """
     return {"format": FORMAT, "versions": {"closeknit": __version__}}
 
 

@@ -1,4 +1,6 @@
-"""Runs a study in a folder, which keeps what is done: a study that was interrupted resumes there."""
+"""Runs a study in a folder, which keeps what is done: a study that was interrupted resumes
+there.
+"""
 
 from __future__ import annotations
 
@@ -299,7 +301,9 @@ class _Waiting:
 
 
 class _Scheduler:
-    """Keeps a runner busy: starts generators while it has capacity, and sends them their outcomes."""
+    """Keeps a runner busy: starts generators while it has capacity, and sends them their
+    outcomes.
+    """
 
     def __init__(
         self,

@@ -46,7 +46,9 @@ class Runner(Protocol):
 
 
 def threads_per_worker(workers: int) -> int:
-    """The threads of each of these processes: its share of the cores, but not more than OMP_NUM_THREADS."""
+    """The threads of each of these processes: its share of the cores, but not more than
+    OMP_NUM_THREADS.
+    """
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         cores = len(os.sched_getaffinity(0))
@@ -122,7 +124,9 @@ class InProcessRunner:
                     return outcome
 
     def _may_start(self, slot: _Slot) -> bool:
-        """Whether a slot may take a job: one always may, another one if the GPU has enough memory."""
+        """Whether a slot may take a job: one always may, another one if the GPU has enough
+        memory.
+        """
         if slot.lane is not None or all(other.is_free for other in self.slots):
             return True
         # The memory that a job needs is known once one has finished.

@@ -155,7 +155,9 @@ def search(space: Space, config: SearchConfig, splits: int, seed: int) -> Search
 
 
 def max_candidates(config: SearchConfig, space: Space, splits: int) -> int:
-    """The largest number of candidates that a search can ask for; used to estimate the time left."""
+    """The largest number of candidates that a search can ask for; used to estimate the time
+    left.
+    """
     if config.method == "grid":
         return grid_size(space) * splits
     settings = _settings_to_try(config, space)

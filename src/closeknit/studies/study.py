@@ -124,7 +124,9 @@ class StudyTable(SettingsTable, table="study"):
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared on what; `objectives` gives each name in the tables a whole configuration."""
+    """What is compared on what; `objectives` gives each name in the tables a whole
+    configuration.
+    """
 
     data: tuple[Source, ...]
     objectives: dict[str, RunConfig]
@@ -216,7 +218,9 @@ class Study:
 
 
 def with_options(config: RunConfig, options: Mapping[str, Any]) -> RunConfig:
-    """The configuration with other settings, named like `train.lr`, and other options of its objective."""
+    """The configuration with other settings, named like `train.lr`, and other options of its
+    objective.
+    """
     tables = config.to_dict()
     for name, value in options.items():
         table, dot, key = name.partition(".")

@@ -261,7 +261,9 @@ def _variants_schema() -> dict[str, Any]:
 
 
 def _variant_schema(name: str) -> dict[str, Any]:
-    """The options of an objective in a study, with settings of [train] and [encoder] for it alone."""
+    """The options of an objective in a study, with settings of [train] and [encoder] for it
+    alone.
+    """
     schema = objective_schema(name, needs_name=False)
     schema["properties"]["train"] = {"$ref": "#/definitions/train"}
     schema["properties"]["encoder"] = {"$ref": "#/definitions/encoder"}

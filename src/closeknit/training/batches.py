@@ -151,7 +151,9 @@ class BatchRows(NamedTuple):
 def rows_of_batches(
     plan: Plan, per_epoch: int, world: World
 ) -> Callable[[int, int, int], BatchRows]:
-    """A function that gives the rows of the n-th batch of a plan, or of one of several parts of it."""
+    """A function that gives the rows of the n-th batch of a plan, or of one of several parts
+    of it.
+    """
     epochs: dict[int, list[RowNumbers]] = {}
 
     def rows_of(number: int, part: int, parts: int) -> BatchRows:

@@ -176,7 +176,9 @@ class TrainConfig(SettingsTable, table="train"):
         return dataclasses.replace(self, epochs=epochs, batch_size=batch_size, lr_scale=scale)
 
     def require_settled(self) -> None:
-        """Refuse open settings where no rule resolves them, and settings of classifiers of one task."""
+        """Refuse open settings where no rule resolves them, and settings of classifiers of one
+        task.
+        """
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"train.{name} is {getattr(self, name)}; it must be at least 1")

@@ -183,7 +183,9 @@ class PaddedBatches:
         return all(width in self.widths.get(name, ()) for name, _, width in shape)
 
     def work(self, turn: Sequence[Task], taken: Mapping[str, int]) -> UpdateWork:
-        """The update with the next batch of these tasks; `taken` counts the batches taken before."""
+        """The update with the next batch of these tasks; `taken` counts the batches taken
+        before.
+        """
         sources = [task.batch for task in turn if isinstance(task.batch, DeviceBatches)]
         drawn = [source.draw(taken[task.name]) for task, source in zip(turn, sources, strict=True)]
         shape: Shape = tuple(

@@ -60,7 +60,9 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
 
 
 def products_of(gradients: Tensor) -> Tensor:
-    """The products <g_i, g_j> (T, T), in the gradients' precision; for half precision in float32."""
+    """The products <g_i, g_j> (T, T), in the gradients' precision; for half precision in
+    float32.
+    """
     if gradients.element_size() > 2:
         return gradients @ gradients.T
     products = gradients.new_zeros(len(gradients), len(gradients), dtype=torch.float32)

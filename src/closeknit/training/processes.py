@@ -48,7 +48,9 @@ def this_world(device: str | None = None) -> World:
 
 
 def _launched() -> bool:
-    """Whether a launcher set variables of the environment, or this program set up processes itself."""
+    """Whether a launcher set variables of the environment, or this program set up processes
+    itself.
+    """
     signs = (
         "ACCELERATE_",
         "FORK_LAUNCHED",

@@ -1,7 +1,7 @@
 """Random numbers of a run: the streams of one seed, seeded blocks, and deterministic algorithms.
 
-Every use of randomness draws from a stream of its own, seeded by (seed, stream, …). Two objectives that are
-compared under one seed thus start from the same classifier and see the same mini-batches.
+Every use of randomness draws from a stream of its own, seeded by (seed, stream, …). Two objectives
+that are compared under one seed thus start from the same classifier and see the same mini-batches.
 """
 
 from __future__ import annotations

@@ -45,14 +45,18 @@ class Schedule:
 class ScheduleConfig(SettingsTable, table="schedule"):
     """Whose turn it is, and how the gradients of tasks that share an update are put together.
 
-    together: an update takes a batch of every task. An epoch is a pass over the largest; smaller tasks begin again.
-    sequential: all epochs of the first task of `order`, then all of the next. An epoch is the run's length by `epochs`.
-    round_robin: tasks in `order`, in which one may stand more than once. With turn = "batch" they change after every
-      update, and an epoch lasts until every task has been passed over; with "pass" a turn is a pass over the whole task, and an
-      epoch is one round.
-    random: every epoch has as many updates as all tasks have batches, and shuffles them; a task's share of them is
-      proportional to its weight times its batches to the `power`: 1 takes every batch once, 0 all tasks alike.
-    annealed: random, with a power that falls from 1 by `anneal` until the last epoch: large tasks first, all alike at the end.
+    together: an update takes a batch of every task. An epoch is a pass over the largest; smaller
+        tasks begin again.
+    sequential: all epochs of the first task of `order`, then all of the next. An epoch is the run's
+        length by `epochs`.
+    round_robin: tasks in `order`, in which one may stand more than once. With turn = "batch" they
+        change after every update, and an epoch lasts until every task has been passed over; with
+        "pass" a turn is a pass over the whole task, and an epoch is one round.
+    random: every epoch has as many updates as all tasks have batches, and shuffles them; a task's
+        share of them is proportional to its weight times its batches to the `power`: 1 takes every
+        batch once, 0 all tasks alike.
+    annealed: random, with a power that falls from 1 by `anneal` until the last epoch: large tasks
+        first, all alike at the end.
     """
 
     name: str = setting(

@@ -78,7 +78,8 @@ def build_cross_entropy(
     """Cross-entropy on the logits of the classifier: the baseline, and a good one.
 
     label_smoothing: share of the cross-entropy's target spread evenly over all classes; 0 to 0.2
-    class_weights: a weight for each class in sorted order, or balanced for the inverse of its frequency
+    class_weights: a weight for each class in sorted order, or balanced for the inverse of its
+        frequency
     """
     cross_entropy = CrossEntropy(label_smoothing=label_smoothing, class_weights=class_weights)
     return Joint([Term("cross_entropy", 1.0, cross_entropy, "logits")])

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objectives.checks import one_label_each, positive, share
-from closeknit.objectives.contrastive import mean_over_positives
 from closeknit.objectives.geometry import (
     at_least_float32,
     in_own_precision,
@@ -21,6 +20,7 @@ from closeknit.objectives.geometry import (
     unit,
 )
 from closeknit.objectives.joint import Adaptation, MetricPart
+from closeknit.objectives.losses.contrastive import mean_over_positives
 
 
 class LabelDistance(nn.Module):
@@ -119,7 +119,8 @@ def build_label_distance(
     update_start: float = 0.2,
     update_every: int = 10,
 ) -> MetricPart:
-    """Contrast with label distances (CLLD): confusable classes are held further apart; texts are encoded twice.
+    """Contrast with label distances (CLLD): confusable classes are held further apart; texts are
+    encoded twice.
 
     scale: the distance between classes at the start (the paper's tau); 1 to 10
     distance: a file or matrix of class by class distances, which then stays fixed
@@ -174,7 +175,9 @@ def _doubled_for(
 
 
 def read_distances(path: str, labels: Sequence[str] | None) -> list[list[float]]:
-    """Class by class distances from a CSV file with class names in its first row and first column."""
+    """Class by class distances from a CSV file with class names in its first row and first
+    column.
+    """
     if labels is None:
         raise ConfigError(
             "objective.distance is a file that names classes, but their names are not known here"

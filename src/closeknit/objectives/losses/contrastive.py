@@ -88,7 +88,8 @@ class LabelAware(nn.Module):
 
     `weights` (R, C) are the class probabilities that a weighting network gives for each row:
 
-        l_i = -1/|P(i)| sum_p w_{i,y_i} [ z_i.z_p / t - log sum_{a != i} w_{i,y_a} exp(z_i.z_a / t) ]
+        l_i = -1/|P(i)| sum_p w_{i,y_i} [ z_i.z_p / t - log s_i ]
+        s_i = sum_{a != i} w_{i,y_a} exp(z_i.z_a / t)
 
     on unit rows; the loss is the mean over the rows that have a positive. The gradient flows into
     the weights. Equal weights 1/C give SupCon / C - log(C) / C, since the logarithm keeps its
@@ -117,7 +118,9 @@ class LabelAware(nn.Module):
 
 
 def mean_over_positives(losses: Tensor, is_positive: Tensor) -> Tensor:
-    """The mean of losses (R, R) over the positives of each row, then over the rows that have one."""
+    """The mean of losses (R, R) over the positives of each row, then over the rows that have
+    one.
+    """
     count = is_positive.sum(1)  # (R,)
     kept = torch.where(is_positive, losses, torch.zeros_like(losses))  # (R, R)
     per_row = kept.sum(1) / count.clamp_min(1)  # (R,)
@@ -158,7 +161,8 @@ def build_label_aware(
     """Label-aware contrast: rows are weighted by how easily their class is mistaken for another.
 
     temperature: sharpness of the contrast; 0.1 to 0.7
-    weighting: encoder (a second encoder, trained beside the first) or head (the probabilities of the classifier, cheap)
+    weighting: encoder (a second encoder, trained beside the first) or head (the probabilities of
+        the classifier, cheap)
     """
     if weighting not in WEIGHTINGS:
         raise ConfigError(

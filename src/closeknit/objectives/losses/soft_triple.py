@@ -187,11 +187,13 @@ def _loss_and_gradients(
 
 
 def _kernel_for(z: Tensor) -> Any:
-    """The module of the fused kernel, if the rows are on a GPU and Triton is installed; else None."""
+    """The module of the fused kernel, if the rows are on a GPU and Triton is installed; else
+    None.
+    """
     if not z.is_cuda or z.dtype == torch.float64:
         return None
     try:
-        from closeknit.objectives import soft_triple_kernel
+        from closeknit.objectives.losses import soft_triple_kernel
     except ImportError:
         return None
     return soft_triple_kernel
@@ -333,7 +335,8 @@ def build_triple_entropy(
     scale: steepness of the softmax over classes (the paper's lambda); 1 to 10
     margin: by how much the true class must win (the paper's delta); 0.01 to 1
     tau: pull that merges spare centers; 0 to 0.2
-    tokens: real (no padding), content (no padding and no special tokens) or all (also padding, as published)
+    tokens: real (no padding), content (no padding and no special tokens) or all (also padding, as
+        published)
     """
     if tokens not in TOKEN_VIEWS:
         raise ConfigError(f"objective.tokens is {tokens}{did_you_mean(str(tokens), TOKEN_VIEWS)}")

@@ -10,7 +10,7 @@ import triton.language as tl  # type: ignore[import-not-found,import-untyped,unu
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from closeknit.objectives.soft_triple import CenterOptions, Gradients
+    from closeknit.objectives.losses.soft_triple import CenterOptions, Gradients
 
 BLOCK = 2048  # how many centers of a class a program reads at once
 

@@ -120,7 +120,9 @@ def _checked_views(z: Tensor, numbers: tuple[int, ...], y: Tensor | None) -> Ten
 
 
 def _cross_entropy_of_pairs(logits: Tensor, y: Tensor | None) -> Tensor:
-    """Cross-entropy of row i choosing column i, without the columns of other rows with its label."""
+    """Cross-entropy of row i choosing column i, without the columns of other rows with its
+    label.
+    """
     B = len(logits)
     if B == 0:
         return logits.sum() * 0.0
@@ -154,7 +156,9 @@ class Folded(nn.Module):
 class Consistency(nn.Module):
     """The difference of a text's class probabilities in two passes through dropout (R-Drop).
 
-        loss = mean_b 1/2 [ KL(p_b || q_b) + KL(q_b || p_b) ],   p, q = softmax of the two passes' logits
+        loss = mean_b 1/2 [ KL(p_b || q_b) + KL(q_b || p_b) ]
+
+    where p and q are the softmax of the two passes' logits.
 
     `logits` (2 B, C) hold B texts in one order, and then again in the same order. The labels are
     not used.
