@@ -87,14 +87,14 @@ class TrainConfig(SettingsTable, table="train"):
         1,
         at_least=1,
         help="Parts of a mini-batch that are computed one after the other: the same update in less "
-        "memory. An objective that compares rows, averages over tokens or weighs classes does so "
-        "within a part.",
+        "memory. An objective that compares rows with each other compares those of a part only; "
+        "`chunk_size` saves memory without this difference.",
     )
     chunk_size: int = setting(
         0,
         at_least=0,
-        help="Rows that are encoded at once. The objective still sees the whole mini-batch, and its "
-        "gradients are the same. 0 is all rows.",
+        help="Texts that are encoded at once (gradient caching). The objective still sees the whole "
+        "mini-batch, so that the gradients are the same in less memory. 0 is all texts.",
     )
     precision: str = setting(
         "auto",

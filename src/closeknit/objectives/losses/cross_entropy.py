@@ -57,6 +57,14 @@ class CrossEntropy(nn.Module):
         mass = weights[y].sum()  # ()
         return torch.where(mass > 0, total / torch.where(mass > 0, mass, 1.0), 0.0 * total)
 
+    def mass(self, y: Tensor) -> Tensor | None:
+        """The sum of the class weights () of rows with these labels; None without class weights.
+
+        The loss is a mean weighted by these numbers, so a batch that is computed in parts needs
+        them to weigh the parts.
+        """
+        return None if self.class_weights is None else self.class_weights[y.long()].sum()
+
 
 def _check_class_weights(weights: Tensor) -> None:
     if weights.dim() != 1:
