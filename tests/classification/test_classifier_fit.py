@@ -120,6 +120,21 @@ def test_class_names_are_not_learnt_where_they_say_nothing_or_do_not_fit(tiny, s
     ) == len(texts)
 
 
+def test_texts_that_are_cut_are_counted_and_said(tiny, small, capsys):
+    """Names of classes, which are short, are no training texts."""
+    examples = from_python(*small)
+    cut = sum(len(text.split()) > 3 for text in examples.texts)
+    settings = config(tiny, "cross_entropy", {}, validation=0.0, class_names=2, epochs=1)
+    short = dataclasses.replace(settings.encoder, max_length=5)
+    fit = ClassifierFit(examples, dataclasses.replace(settings, encoder=short))
+    assert fit.model.metrics["truncated"] == round(cut / 36, 4)
+    said = capsys.readouterr().err
+    assert f"{100 * cut / 36:.0f} % of the training texts are longer than 5 tokens" in said
+    assert "encoder.max_length" in said
+    ClassifierFit(examples, settings)
+    assert "longer than" not in capsys.readouterr().err
+
+
 def test_the_validation_part_has_no_class_names(tiny, small):
     fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, class_names=1))
     assert fit.validation is not None

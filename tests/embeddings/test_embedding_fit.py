@@ -496,6 +496,15 @@ def test_settings_follow_method_and_level():
 # ---------------------------------------------------------------- the estimator and the commands
 
 
+def test_texts_that_are_cut_are_counted_and_said(tiny, capsys):
+    """Every column counts: 12 texts of 5 or 6 tokens, each with a shorter one."""
+    rows = sentences_from([(text, text.split()[-1]) for text in TEXTS])
+    tables = {"method": {"name": "multiple_negatives"}, "encoder": {"max_length": 6}}
+    fit = EmbeddingFit(rows, config(tiny, 2, **tables))
+    assert fit.model.metrics["truncated"] == 0.5
+    assert "50 % of the training texts are longer than 6 tokens" in capsys.readouterr().err
+
+
 def test_the_sentence_encoder_is_a_scikit_learn_transformer(tiny, tmp_path):
     from sklearn.base import clone
     from sklearn.linear_model import LogisticRegression

@@ -24,7 +24,7 @@ from closeknit.data.examples import Examples, label_numbers
 from closeknit.data.splits import check_classes, split
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import outputs
-from closeknit.encoders.tokens import Tokens
+from closeknit.encoders.tokens import Tokens, truncation_note
 from closeknit.errors import ConfigError
 from closeknit.metrics import classification_scores, confusion
 from closeknit.models.fit import Fit, Stage
@@ -88,6 +88,7 @@ class ClassifierFit(Fit[Model]):
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)
         self.tokens = self.model.tokens(examples)
+        self._note_truncation()
         self.y = label_numbers(examples, names)
         self.per_epoch = batches_per_epoch(len(self.y), options.batch_size)
         training = self._training(lane)
@@ -97,6 +98,13 @@ class ClassifierFit(Fit[Model]):
         self.confusion: Tensor | None = None  # of the last evaluation
         self.stages = [Stage(self._session(training, folder, resume), after=self._finish)]
         self._warn_of_idle_adaptation()
+
+    def _note_truncation(self) -> None:
+        """Record and say which share of the training texts is longer than `max_length`."""
+        share = self.tokens.truncated_share(self.rows)
+        self.model.metrics["truncated"] = round(share, 4)
+        if share and self.world.main:
+            self.tell(truncation_note(share, self.config.encoder.max_length))
 
     def _with_class_names(
         self, examples: Examples, names: Sequence[str], lane: Lane | None

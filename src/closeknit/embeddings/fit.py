@@ -24,7 +24,7 @@ from closeknit.encoders.augmentation import drophead, mask_spans, without_dropou
 from closeknit.encoders.heads import LanguageHead
 from closeknit.encoders.loading import load_language_head
 from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser
-from closeknit.encoders.tokens import Tokens, stacked
+from closeknit.encoders.tokens import Tokens, stacked, truncation_note
 from closeknit.errors import ConfigError, DataError
 from closeknit.models.fit import Fit, Stage
 from closeknit.objectives.joint import Joint, Term
@@ -124,6 +124,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         parts = [tokeniser(Examples(column)) for column in texts]
         lengths = np.max([part.lengths for part in parts], axis=0)
         whole, rows = stacked(parts), len(self.sentences)
+        self._note_truncation(whole)
         plan = length_grouped(lengths, options.batch_size, options.seed)
         per_epoch = batches_per_epoch(rows, options.batch_size)
         groups = torch.from_numpy(self.sentences.groups).to(self.world.device)
@@ -148,6 +149,13 @@ class EmbeddingFit(Fit[SentenceModel]):
             return Batch(views.pad(np.arange(len(views))), y, drawn_rows, filler)
 
         return batch, per_epoch
+
+    def _note_truncation(self, tokens: Tokens) -> None:
+        """Record and say which share of the texts is longer than `max_length`."""
+        share = tokens.truncated_share()
+        self.model.metrics["truncated"] = round(share, 4)
+        if share and self.world.main:
+            self.tell(truncation_note(share, self.config.encoder.max_length))
 
     def _adaptation(self, folder: Path | None, resume: bool) -> Loop:
         """Masked-language modelling on all texts, before anything else."""
