@@ -135,6 +135,22 @@ def test_texts_that_are_cut_are_counted_and_said(tiny, small, capsys):
     assert "longer than" not in capsys.readouterr().err
 
 
+def test_validation_rows_have_other_texts_than_the_training_rows(tiny, small):
+    """Every text of `small` stands in the data twice."""
+    fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}))
+    learnt = {tuple(row) for row in rows_of(fit.tokens)}
+    assert fit.validation is not None
+    chosen_by = {tuple(row) for row in rows_of(fit.validation[0])}
+    assert not learnt & chosen_by
+
+
+def test_a_validation_part_of_training_rows_is_said(tiny, small, capsys):
+    settings = config(tiny, "cross_entropy", {}, validation=0.0)
+    given = from_python(["my card was stolen", "the parcel is late"], ["lost", "late"])
+    ClassifierFit(from_python(*small), settings, validation=given)
+    assert "1 of the 2 validation rows are among the training rows" in capsys.readouterr().err
+
+
 def test_the_validation_part_has_no_class_names(tiny, small):
     fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, class_names=1))
     assert fit.validation is not None

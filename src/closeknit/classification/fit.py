@@ -20,8 +20,9 @@ from closeknit.classification.config import RunConfig
 from closeknit.classification.model import Model
 from closeknit.console import say
 from closeknit.data.class_names import descriptive_class_names
+from closeknit.data.distinct_texts import note_of_repeated_rows, split_distinct
 from closeknit.data.examples import Examples, label_numbers
-from closeknit.data.splits import check_classes, split
+from closeknit.data.splits import check_classes
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import outputs
 from closeknit.encoders.tokens import Tokens, truncation_note
@@ -76,6 +77,7 @@ class ClassifierFit(Fit[Model]):
         self.tell = tell
         self.world = world or this_world()
         check_classes(examples)
+        self._note_repeated_rows(examples, validation)
         examples, validation = _hold_out(examples, validation, config.train, lane)
         names = list(labels) if labels is not None else examples.classes
         options = config.train.settled(len(examples), len(names))
@@ -98,6 +100,14 @@ class ClassifierFit(Fit[Model]):
         self.confusion: Tensor | None = None  # of the last evaluation
         self.stages = [Stage(self._session(training, folder, resume), after=self._finish)]
         self._warn_of_idle_adaptation()
+
+    def _note_repeated_rows(self, examples: Examples, validation: Examples | None) -> None:
+        """Say how many rows of a given validation part are training rows too."""
+        if validation is None or not self.world.main:
+            return
+        note = note_of_repeated_rows(examples, validation, "validation")
+        if note is not None:
+            self.tell(note)
 
     def _note_truncation(self) -> None:
         """Record and say which share of the training texts is longer than `max_length`."""
@@ -268,11 +278,11 @@ def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> obje
 def _hold_out(
     examples: Examples, validation: Examples | None, options: TrainConfig, lane: Lane | None
 ) -> tuple[Examples, Examples | None]:
-    """The training rows and the validation rows; `train.validation` holds out a share where none
-    are given.
+    """The training rows and the validation rows; `train.validation` holds out a share of the
+    distinct texts where none are given.
     """
     if validation is None and options.validation > 0:
-        kept, held_out = split(examples.required_labels, options.validation, options.seed)
+        kept, held_out = split_distinct(examples, options.validation, options.seed)
         if lane is not None:
             lane.rows = lane.rows[kept]
         return examples.select(kept), examples.select(held_out)

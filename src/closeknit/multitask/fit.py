@@ -13,6 +13,7 @@ import numpy as np
 from torch import nn
 
 from closeknit.console import say
+from closeknit.data.distinct_texts import row_keys
 from closeknit.data.examples import Examples
 from closeknit.data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
 from closeknit.data.splits import Parts
@@ -25,7 +26,6 @@ from closeknit.encoders.tokens import Tokens
 from closeknit.errors import ConfigError, DataError
 from closeknit.models.fit import Fit, Stage
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
-from closeknit.multitask.data import row_keys
 from closeknit.multitask.heads import PairHead
 from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
 from closeknit.objectives import build_objective

@@ -106,7 +106,8 @@ class TrainConfig(SettingsTable, table="train"):
         0.0,
         at_least=0,
         below=1,
-        help="Share of the training rows that is held out when the data has no validation part.",
+        help="Share of the training rows that is held out when the data has no validation part. Rows "
+        "with the same text are never divided between the two.",
     )
     evaluate_every: int = setting(
         0,
