@@ -23,8 +23,11 @@ from closeknit.data.class_names import descriptive_class_names
 from closeknit.data.distinct_texts import note_of_repeated_rows, split_distinct
 from closeknit.data.examples import Examples, label_numbers
 from closeknit.data.splits import check_classes
+from closeknit.encoders.augmentation import dropout_for_views, dropout_note
+from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import outputs
+from closeknit.encoders.tokenisers import Tokeniser
 from closeknit.encoders.tokens import Tokens, truncation_note
 from closeknit.errors import ConfigError
 from closeknit.metrics import classification_scores, confusion
@@ -86,7 +89,9 @@ class ClassifierFit(Fit[Model]):
         examples = self._with_class_names(examples, names, lane)
         if config.encoder.name == "textcnn":
             stock = lane = None  # TextCNN knows the words of its training rows only
-        self.model, self.objective = new_model(examples, names, config, self.world, stock)
+        tell = self.tell if self.world.main else None
+        self.model, self.objective = new_model(examples, names, config, self.world, stock, tell)
+        self.config = config = self.model.config
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)
         self.tokens = self.model.tokens(examples)
@@ -300,18 +305,17 @@ def new_model(
     config: RunConfig,
     world: World,
     stock: Stock | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[Model, Joint]:
     """An untrained classifier for these rows, and the objective that will train it.
 
     Encoder, objective and heads draw from streams of their own: two objectives under one seed start
-    from the same classifier. An encoder from a stock is the stock's own.
+    from the same classifier. An encoder from a stock is the stock's own. Where the objective
+    compares two views of a text and the encoder has no dropout, the configuration of the model has
+    a rate for it, and `tell` is told.
     """
     seed, counts = config.train.seed, Counter(examples.required_labels)
-    if stock is not None:
-        encoder, tokeniser = stock.take(config.encoder, seed, world)
-    else:
-        with seeded(world, seed, randomness.ENCODER):
-            encoder, tokeniser = config.encoder.load(examples)
+    encoder, tokeniser = _load_encoder(examples, config, world, stock)
     with seeded(world, seed, randomness.OBJECTIVE):
         objective = build_objective(
             config.objective.name,
@@ -321,6 +325,15 @@ def new_model(
             labels=labels,
             counts=[counts[label] for label in labels],
         )
+    if objective.copies > 1:
+        name = config.objective.name
+        rate = dropout_for_views(encoder, config.encoder.dropout, name)
+        if rate is not None:
+            if tell is not None:
+                tell(dropout_note(encoder, rate, name))
+            dropping = dataclasses.replace(config.encoder, dropout=rate)
+            config = dataclasses.replace(config, encoder=dropping)
+            encoder, tokeniser = _load_encoder(examples, config, world, stock)
     with seeded(world, seed, randomness.HEADS):
         heads = build_heads(encoder, len(labels), objective.views)
     if objective.classifier == "centroid":
@@ -330,3 +343,12 @@ def new_model(
     return Model(
         encoder, heads, tokeniser, labels, config, paired=examples.pairs is not None
     ), objective
+
+
+def _load_encoder(
+    examples: Examples, config: RunConfig, world: World, stock: Stock | None
+) -> tuple[Encoder, Tokeniser]:
+    if stock is not None:
+        return stock.take(config.encoder, config.train.seed, world)
+    with seeded(world, config.train.seed, randomness.ENCODER):
+        return config.encoder.load(examples)

@@ -19,6 +19,7 @@ from closeknit.data.sentences import Sentences, read_sentences, sentences_from_l
 from closeknit.data.splits import Parts
 from closeknit.embeddings.config import EmbeddingConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
+from closeknit.encoders.augmentation import require_dropout_for_views
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import Projection, Weighting
 from closeknit.encoders.tokenisers import Tokeniser
@@ -242,6 +243,9 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             raise ConfigError(
                 f"the objective {settings.objective} trains no head; give it a share of cross-entropy (ce_weight above 0)"
             )
+        if objective.copies > 1:
+            asked = self.config.encoder.dropout
+            require_dropout_for_views(encoder, asked, settings.objective)
         if objective.adaptation is not None:
             raise ConfigError(
                 f"{settings.objective} learns from confusions, which only single-task training tells it"

@@ -47,7 +47,8 @@ class TrainConfig(SettingsTable, table="train"):
         None,
         above=0,
         help="Learning rate of the encoder. None is 5e-5 for an encoder of 768 dimensions, inversely "
-        "proportional to the dimensions for others (1e-4 for 384), and 1e-3 for TextCNN.",
+        "proportional to the dimensions for others (1e-4 for 384), 20 times as much with "
+        "`encoder.lora_rank`, and 1e-3 for TextCNN.",
     )
     lr_scale: float = setting(
         1.0,
@@ -59,7 +60,8 @@ class TrainConfig(SettingsTable, table="train"):
     head_lr: float | None = setting(
         None,
         above=0,
-        help="Learning rate of the classification head. None is ten times `lr` (for TextCNN: `lr`).",
+        help="Learning rate of the classification head. None is ten times `lr` (for TextCNN: `lr`). "
+        "With `encoder.lora_rank` and no `lr` it is ten times the rate of full fine-tuning.",
     )
     objective_lr: float | None = setting(
         None,
