@@ -279,7 +279,8 @@ def test_chunks_work_for_every_objective_that_compares_rows(tiny, small, name):
 
 def test_without_dropout_chunks_change_nothing(tiny):
     rows = sentences_from(TEXTS)
-    fit = EmbeddingFit(rows, config(tiny, encoder={"dropout": 0.0}, train={"batch_size": 12}))
+    tables = {"method": {"noise": "none"}, "encoder": {"dropout": 0.0}}
+    fit = EmbeddingFit(rows, config(tiny, **tables, train={"batch_size": 12}))
     same_gradients(gradients(fit, 0), gradients(fit, 5))
 
 

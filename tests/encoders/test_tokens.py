@@ -136,9 +136,7 @@ def test_a_tokenizer_never_holds_all_texts_in_its_own_form(tiny, monkeypatch):
     _, tokeniser = load_encoder(tiny("bert"), max_length=6)
     asked = []
     whole = tokeniser._tokenise
-    monkeypatch.setattr(
-        tokeniser, "_tokenise", lambda part: asked.append(len(part)) or whole(part)
-    )
+    monkeypatch.setattr(tokeniser, "_tokenise", lambda part: asked.append(len(part)) or whole(part))
     assert len(tokeniser(Examples(["my card"] * 5000))) == 5000
     assert sum(asked) == 5000 and max(asked) <= 1024
 

@@ -638,8 +638,11 @@ def test_a_list_is_refused_where_two_orders_of_the_classes_are_possible(order):
     [
         ({"refund": 1.0, "los": 2.0}, "unknown class los; did you mean lost"),
         ({"refund": 1.0}, "no weight for the class lost"),
-        ({"refund": 1.0, "lost": "much"}, "give a weight for each class name"),
-        ("balance", "give a weight for each class name, a list of weights, or balanced"),
+        ({"refund": 1.0, "lost": "much"}, "give a list of weights"),
+        (
+            "balance",
+            "give a list of weights, a table with a weight for each class name, or balanced",
+        ),
         ([1.0], "has 1 weights; there are 2 classes"),
     ],
 )

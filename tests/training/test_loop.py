@@ -342,7 +342,8 @@ def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
 
     monkeypatch.setattr(fit.training.gradients, "views", full)
     with pytest.raises(
-        TrainingError, match=r"memory is full with 10 texts.*train\.chunk_size=5 .*train\.batch_size"
+        TrainingError,
+        match=r"memory is full with 10 texts.*train\.chunk_size=5 .*train\.batch_size",
     ):
         run(fit)
 

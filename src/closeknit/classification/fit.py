@@ -89,8 +89,8 @@ class ClassifierFit(Fit[Model]):
         examples = self._with_class_names(examples, names, lane)
         if config.encoder.name == "textcnn":
             stock = lane = None  # TextCNN knows the words of its training rows only
-        tell = self.tell if self.world.main else None
-        self.model, self.objective = new_model(examples, names, config, self.world, stock, tell)
+        log = self.tell if self.world.main else None
+        self.model, self.objective = new_model(examples, names, config, self.world, stock, log)
         self.config = config = self.model.config
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)

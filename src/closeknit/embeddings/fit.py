@@ -21,9 +21,9 @@ from closeknit.embeddings.config import EmbeddingConfig, MethodConfig
 from closeknit.embeddings.model import Dense, SentenceModel
 from closeknit.embeddings.scores import geometry_scores, sts_scores
 from closeknit.encoders.augmentation import (
+    drophead,
     dropout_for_views,
     dropout_note,
-    drophead,
     mask_spans,
     without_dropout,
 )

@@ -254,7 +254,9 @@ def _with_class_weights(
         resolved["class_weights"] = class_weights_from(given, classes, labels, counts)
     if "terms" in resolved:
         resolved["terms"] = [
-            _with_class_weights(term, classes, labels, counts) if isinstance(term, Mapping) else term
+            _with_class_weights(term, classes, labels, counts)
+            if isinstance(term, Mapping)
+            else term
             for term in resolved["terms"]
         ]
     return resolved

@@ -98,8 +98,8 @@ def class_weights_from(
         weights = [float(weight) for weight in given]
     except (TypeError, ValueError):
         raise ConfigError(
-            f"objective.class_weights is {given}; give a weight for each class name, a list of "
-            "weights, or balanced"
+            f"objective.class_weights is {given}; give a list of weights, a table with a weight for "
+            "each class name, or balanced"
         ) from None
     if len(weights) != classes:
         raise ConfigError(
