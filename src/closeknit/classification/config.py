@@ -53,8 +53,8 @@ class RunConfig(Configuration):
     def key_content(self) -> dict[str, dict[str, Any]]:
         """The settings that identify a run, and the later rules that decide its result.
 
-        A rule that changed after runs were stored counts in the key of exactly the runs whose result
-        it can change, so that these are computed again and all others are recognised.
+        A rule that changed after runs were stored counts in the key of exactly the runs whose
+        result it can change, so that these are computed again and all others are recognised.
         """
         content = super().key_content()
         rules = {name: True for name, holds in self._later_rules().items() if holds}

@@ -1,4 +1,4 @@
-"""What the folder of a sentence encoder declares: how its token vectors become the vector of a text.
+"""What the folder of a sentence encoder declares: how token vectors become the vector of a text.
 
 sentence-transformers writes `modules.json`, the list of the modules that a text passes through, and
 a folder with a configuration for each of them.
