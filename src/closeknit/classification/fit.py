@@ -30,14 +30,17 @@ from closeknit.metrics import classification_scores, confusion
 from closeknit.models.fit import Fit, Stage
 from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import build_objective
+from closeknit.objectives.copies import TextFunction
 from closeknit.objectives.joint import Joint
 from closeknit.training import randomness
 from closeknit.training.batches import (
+    ChangedTexts,
     DeviceBatches,
     Plan,
     batches_per_epoch,
     labels_of,
     rows_that_meet,
+    with_second_copies,
 )
 from closeknit.training.config import TrainConfig
 from closeknit.training.loop import Training, train
@@ -56,7 +59,7 @@ class ClassifierFit(Fit[Model]):
     is kept.
 
     `stock` holds what many runs on the same texts share; `lane` lets runs follow each other in the
-    same memory.
+    same memory. `second_view` is the function of `objective.second_view = "function"`.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class ClassifierFit(Fit[Model]):
         world: World | None = None,
         stock: Stock | None = None,
         lane: Lane | None = None,
+        second_view: TextFunction | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
         self.tell = tell
@@ -85,6 +89,8 @@ class ClassifierFit(Fit[Model]):
         if config.encoder.name == "textcnn":
             stock = lane = None  # TextCNN knows the words of its training rows only
         self.model, self.objective = new_model(examples, names, config, self.world, stock)
+        self.objective.set_text_function(second_view)
+        self.examples = examples
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)
         self.tokens = self.model.tokens(examples)
@@ -133,13 +139,23 @@ class ClassifierFit(Fit[Model]):
             world=self.world,
         )
 
-    def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> DeviceBatches:
+    def _batches(
+        self, targets: Callable[[Tensor], Tensor], **shared: Any
+    ) -> DeviceBatches | ChangedTexts:
         starts = [0] * self.objective.copies
-        return DeviceBatches(
+        batches = DeviceBatches(
             self.tokens, targets, self._plan(), self.per_epoch, self.world, starts=starts, **shared
         )
+        return with_second_copies(
+            batches,
+            self.objective.second_copies,
+            self.examples,
+            self.tokens,
+            self.model.tokeniser,
+            self.config.train.seed,
+        )
 
-    def _new_training(self, batch: DeviceBatches) -> Training:
+    def _new_training(self, batch: DeviceBatches | ChangedTexts) -> Training:
         task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
         return train(self.model.encoder, [task], self.config.train, world=self.world, log=self.tell)
 

@@ -14,7 +14,13 @@ from closeknit.encoders.tokenisers import Tokeniser
 from closeknit.errors import ConfigError, DataError
 from closeknit.objectives import Joint, build_objective
 from closeknit.training import randomness
-from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, rows_that_meet
+from closeknit.training.batches import (
+    DeviceBatches,
+    batches_per_epoch,
+    labels_of,
+    rows_that_meet,
+    with_second_copies,
+)
 from closeknit.training.processes import this_world
 from closeknit.training.randomness import seeded
 from closeknit.training.task import Task
@@ -74,7 +80,8 @@ def make_task(
         world,
         starts=[0] * objective.copies,
     )
-    return Task(name, batches, per_epoch, objective, heads, weight)
+    batch = with_second_copies(batches, objective.second_copies, examples, tokens, tokenise, seed)
+    return Task(name, batch, per_epoch, objective, heads, weight)
 
 
 def predict_logits(

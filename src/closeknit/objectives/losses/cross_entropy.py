@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from closeknit.errors import ConfigError
+from closeknit.objectives.copies import ONCE, Copies
 from closeknit.objectives.geometry import at_least_float32
 from closeknit.objectives.joint import Joint, Term
 
@@ -72,6 +73,7 @@ def build_cross_entropy(
     classes: int,
     *,
     labels: Sequence[str] | None = None,
+    copies: Copies = ONCE,
     label_smoothing: float = 0.0,
     class_weights: Sequence[float] | None = None,
 ) -> Joint:
@@ -82,4 +84,4 @@ def build_cross_entropy(
         frequency
     """
     cross_entropy = CrossEntropy(label_smoothing=label_smoothing, class_weights=class_weights)
-    return Joint([Term("cross_entropy", 1.0, cross_entropy, "logits")])
+    return Joint([Term("cross_entropy", 1.0, cross_entropy, "logits")], copies=copies)
