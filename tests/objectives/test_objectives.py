@@ -501,7 +501,6 @@ def test_terms_have_the_width_of_their_view_and_class_weights_too():
         ),
         (lambda: build_objective("supcon", 4, 3, {"classifier": "knnn"}), "did you mean knn"),
         (lambda: build_objective("clld", 4, 3, {"update_every": 0}), "at least 1"),
-        (lambda: build_objective("joint", 4, 3, {}), "at least one term"),
         (
             lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "Supcon"}]}),
             "did you mean SupCon",

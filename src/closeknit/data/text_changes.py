@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -113,7 +112,6 @@ def _in_case_of(word: str, synonym: str) -> str:
     return synonym[:1].upper() + synonym[1:] if word[:1].isupper() else synonym
 
 
-@cache
 def read_synonyms(path: Path) -> dict[str, tuple[str, ...]]:
     """The synonyms of each word, from a file with a group of words per line, separated by tabs.
 
