@@ -14,16 +14,19 @@ from closeknit import TextClassifier
 from closeknit.classification.config import RunConfig, read_config
 from closeknit.classification.fit import ClassifierFit
 from closeknit.data import from_python
+from closeknit.data.splits import Parts
 from closeknit.errors import ConfigError, DataError
 from closeknit.models.memory import Lane, Stock
+from closeknit.multitask.config import MultiTaskConfig
+from closeknit.multitask.fit import MultiTaskFit
 from closeknit.objectives import OBJECTIVES, Joint, SupCon, Term, build_objective
 from closeknit.objectives.config import ObjectiveConfig
 from closeknit.objectives.copies import SECOND_VIEWS, Copies
+from closeknit.training.cuda_graphs import why_not_captured
 from conftest import losses_of
 
 LONG = " please help me with it today thanks"
 VIEWS = [view for view in SECOND_VIEWS if view != "function"]
-WITH_CHANGES = [view for view in SECOND_VIEWS if view != "dropout"]
 
 
 def noisy(texts):
@@ -259,6 +262,43 @@ def test_textcnn_takes_the_views_that_it_can(small, tiny, view):
 def test_an_adversarial_view_of_vectors_alone(tiny, small):
     fit = fit_of(small, config(tiny, second_view="adversarial", ce_weight=0.0))
     assert fit.objective.views == ("pooled",)
+    assert all(math.isfinite(loss) for loss in losses_of(fit))
+
+
+@pytest.mark.parametrize("view", SECOND_VIEWS)
+def test_updates_that_cannot_be_captured_say_why(tiny, long_rows, view):
+    reasons = {
+        "dropout": None,
+        "adversarial": "the second view of a text changes how the encoder computes",
+        "drophead": "the second view of a text changes how the encoder computes",
+    }
+    fit = fit_of(long_rows, config(tiny, second_view=view))
+    assert why_not_captured(fit.training) == reasons.get(view, "batches are made anew from texts")
+
+
+def test_low_rank_adapters_do_not_hide_the_attention_heads(tiny, small):
+    pytest.importorskip("peft")
+    options = {"second_view": "drophead", "encoder": {"lora_rank": 2}, "train": {"epochs": 1}}
+    assert all(math.isfinite(loss) for loss in losses_of(fit_of(small, config(tiny, **options))))
+
+
+@pytest.mark.parametrize("view", ["synonyms", "adversarial"])
+def test_a_task_among_several_has_the_second_view_too(tiny, long_rows, view):
+    options = {"copies": 2, "second_view": view}
+    task = {"kind": "classify", "objective": "supcon", "options": options}
+    settings = MultiTaskConfig.from_dict(
+        {
+            "tasks": {"one": task, "two": {"kind": "classify"}},
+            "encoder": {"name": tiny(), "max_length": 24},
+            "train": {"epochs": 1, "batch_size": 12, "validation": 0.0},
+        }
+    )
+    parts = {name: Parts(from_python(*long_rows), None, None) for name in ("one", "two")}
+    fit = MultiTaskFit(parts, settings, tell=lambda text: None)
+    batch = fit.training.tasks[0].batch(0, 0, 1)
+    first, second = batch.inputs["input_ids"].chunk(2)
+    assert torch.equal(first, second) == (view == "adversarial")
+    assert len(fit.training.tasks[1].batch(0, 0, 1).labels) == 12
     assert all(math.isfinite(loss) for loss in losses_of(fit))
 
 

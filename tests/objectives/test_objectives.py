@@ -603,3 +603,15 @@ def test_every_option_is_explained(name):
     for option in objective_options(name):
         line = next(line for line in text.splitlines() if line.strip().startswith(option + " "))
         assert len(line.split()) > 4, f"{name}.{option} has no explanation"
+
+
+def test_label_aware_contrast_alone_pushes_the_weight_of_the_true_class_down():
+    """Its gradient is positive: the weighting network's cross-entropy has to hold the weight up."""
+    torch.manual_seed(0)
+    for seed in range(10):
+        torch.manual_seed(seed)
+        z, y = torch.randn(24, 8, dtype=torch.float64), torch.arange(24) % 3
+        logits = torch.randn(24, 3, dtype=torch.float64) + F.one_hot(y, 3)
+        weights = logits.softmax(-1).requires_grad_()
+        objectives.LabelAware()(z, y, weights).backward()
+        assert (weights.grad.gather(1, y[:, None]) > 0).all()
