@@ -34,7 +34,13 @@ from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.objectives.losses.pair_scores import MeanSquared
 from closeknit.training import randomness
-from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, rows_that_meet
+from closeknit.training.batches import (
+    DeviceBatches,
+    batches_per_epoch,
+    labels_of,
+    rows_that_meet,
+    with_second_copies,
+)
 from closeknit.training.gradients import pcgrad
 from closeknit.training.loop import Training, train
 from closeknit.training.processes import World, this_world
@@ -214,7 +220,10 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             self.world,
             starts=starts,
         )
-        return Task(name, batch, per_epoch, objective, heads, settings.weight)
+        changed = with_second_copies(
+            batch, objective.second_copies, examples, tokens, self.model.tokeniser, seed
+        )
+        return Task(name, changed, per_epoch, objective, heads, settings.weight)
 
     def _objective(
         self,
@@ -245,7 +254,12 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             )
         if objective.copies > 1:
             asked = self.config.encoder.dropout
-            require_dropout_for_views(encoder, asked, settings.objective)
+            require_dropout_for_views(
+                encoder,
+                asked,
+                settings.objective,
+                second_view=objective.second_copies.second_view,
+            )
         if objective.adaptation is not None:
             raise ConfigError(
                 f"{settings.objective} learns from confusions, which only single-task training tells it"

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from closeknit.acceleration.engine import Engine
 from closeknit.acceleration.precision import Precision
+from closeknit.encoders.augmentation import second_copies_changed
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.views import read_views, tokens_in_view
 from closeknit.errors import TrainingError
@@ -280,7 +281,8 @@ class BatchGradients:
             self.engine.begin_chunk(mix(*seeds, chunk))
         with dropout, self.precision.autocast():
             self.engine.reads(self.encoder, task.objective.views)
-            encoded = self.encoder(batch.inputs)
+            with self._second_copies(task, batch):
+                encoded = self.encoder(batch.inputs)
             return read_views(
                 batch.inputs,
                 encoded,
@@ -290,6 +292,20 @@ class BatchGradients:
                 gaps=self.keep_unchosen_tokens,
                 chunk=chunk is not None,
             )
+
+    def _second_copies(self, task: Task, batch: Batch) -> contextlib.AbstractContextManager[None]:
+        """Inside, the encoder reads the second copies of texts as the objective says."""
+        objective = task.objective
+        if not objective.second_copies.changes_encoding:
+            return contextlib.nullcontext()
+        return second_copies_changed(
+            self.encoder,
+            dict(task.heads.items()),
+            objective.second_copies,
+            batch.inputs,
+            batch.is_second_copy,
+            reads_logits="logits" in objective.views,
+        )
 
     def _objective(
         self, task: Task, views: Mapping[str, View], filler: bool, shares: Shares | None

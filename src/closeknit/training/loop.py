@@ -21,9 +21,10 @@ from closeknit.acceleration.engine import (
     choose_engine,
 )
 from closeknit.acceleration.precision import Precision, choose_precision
+from closeknit.encoders.augmentation import check_second_copies
 from closeknit.encoders.encoder import Encoder
 from closeknit.errors import ConfigError, TrainingError
-from closeknit.training.batches import DeviceBatches
+from closeknit.training.batches import ChangedTexts, DeviceBatches
 from closeknit.training.config import TrainConfig
 from closeknit.training.cuda_graphs import CudaGraphs, PaddedBatches, why_not_captured
 from closeknit.training.failures import FiniteCheck, Position, describe_not_finite
@@ -63,6 +64,8 @@ class Training:
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         _check_settled(config)
+        for task in tasks:
+            check_second_copies(encoder, task.objective.second_copies)
         self.encoder = encoder
         self.tasks = list(tasks)
         self.config = config
@@ -100,7 +103,8 @@ class Training:
     # -- what a run is made of
 
     def _choose_engine(self) -> Engine:
-        sources = [task.batch for task in self.tasks if isinstance(task.batch, DeviceBatches)]
+        kinds = DeviceBatches | ChangedTexts
+        sources = [task.batch for task in self.tasks if isinstance(task.batch, kinds)]
         parts = UpdateParts(
             self.optimizer,
             self.precision,
@@ -302,7 +306,11 @@ class Training:
 
     @torch.no_grad()
     def restart(
-        self, learners: nn.ModuleDict, batch: DeviceBatches, per_epoch: int, config: TrainConfig
+        self,
+        learners: nn.ModuleDict,
+        batch: DeviceBatches | ChangedTexts,
+        per_epoch: int,
+        config: TrainConfig,
     ) -> None:
         """Begin another run of one task in the memory of this one, with the weights of modules of
         the same form.
