@@ -200,7 +200,18 @@ def test_a_task_that_the_order_leaves_out_keeps_its_head(tiny, parts):
     assert fit.training.taken == {"topic": 6, "same": 0, "alike": 0}
     for key, value in fit.model.heads["alike"].state_dict().items():
         assert torch.equal(value, before[key])
-    assert any("same is not trained" in line for line in told)
+    assert any("same is scored but not trained" in line for line in told)
+
+
+def test_a_task_that_the_order_leaves_out_does_not_choose_the_best_state(tiny, parts):
+    told: list[str] = []
+    config = settings(tiny(), schedule={"name": "sequential", "order": ["topic", "alike"]})
+    fit = drained(MultiTaskFit(parts, config, tell=told.append))
+    for record in fit.session.history:
+        assert record["average"] == pytest.approx(np.mean([record["topic"], record["alike"]]))
+        assert "same" in record
+        assert [key for key in record if key.startswith("gradients/")] == ["gradients/topic/alike"]
+    assert any("same is scored but not trained" in line for line in told)
 
 
 def test_a_frozen_encoder_stays_as_it_is_while_heads_and_shared_layer_learn(tiny, parts):
@@ -238,6 +249,29 @@ def test_weights_of_tasks_scale_their_losses(tiny, parts):
     one, three = losses(1.0), losses(3.0)
     assert three["same"] == pytest.approx(3 * one["same"])
     assert three["topic"] == pytest.approx(one["topic"])
+
+
+@pytest.mark.parametrize("weight", [0.1, 10.0])
+def test_the_weight_of_a_task_that_gives_an_update_alone_survives_clipping(tiny, parts, weight):
+    """AdamW adds w times the clipped gradient to its moments, not the clipped gradient of w."""
+
+    def first_update(weight):
+        config = settings(tiny(), schedule={"name": "sequential"}, train={"clip": 0.01})
+        topic = dataclasses.replace(config.tasks["topic"], weight=weight)
+        fit = MultiTaskFit(
+            parts, dataclasses.replace(config, tasks={**config.tasks, "topic": topic})
+        )
+        step = next(iter(fit))
+        # clipping changes the gradients in their place
+        return step.grad_norm, [
+            p.grad.clone() for p in fit.training.parameters if p.grad is not None
+        ]
+
+    norm, plain = first_update(1.0)
+    weighted_norm, weighted = first_update(weight)
+    assert norm > 0.01 and weighted_norm == pytest.approx(weight * norm, rel=1e-5)
+    for one, other in zip(plain, weighted, strict=True):
+        assert torch.allclose(weight * one, other, rtol=1e-4, atol=1e-7)
 
 
 def test_a_task_may_have_any_objective_that_trains_a_head(tiny, parts):

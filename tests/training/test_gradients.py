@@ -21,6 +21,7 @@ from closeknit.objectives import Joint
 from closeknit.objectives.joint import Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.training import gradients as surgery
+from closeknit.training import loop
 from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, length_grouped
 from closeknit.training.config import TrainConfig
 from closeknit.training.gradients import SeparateGradients, cosines, pcgrad
@@ -475,6 +476,37 @@ def test_agreement_is_the_cosine_over_the_rows_of_the_first_batches(tiny, small,
 def test_two_copies_of_a_task_agree_wholly(tiny, small, accumulate):
     training = make_training(tiny, small, copies=True, dropout=0.3, accumulate=accumulate)
     assert training.agreement()["one", "two"] == pytest.approx(1.0, abs=1e-12)  # dropout is off
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_agreement_is_the_same_where_one_gradient_fits_into_memory(
+    tiny, small, monkeypatch, accumulate
+):
+    training = make_training(tiny, small, batch_size=30, accumulate=accumulate)
+    expected = training.agreement()
+    made: list[int] = []
+
+    class Watched(SeparateGradients):
+        def __init__(self, parameters, tasks):
+            made.append(tasks)
+            super().__init__(parameters, tasks)
+
+    monkeypatch.setattr(loop, "SeparateGradients", Watched)
+    monkeypatch.setattr(surgery, "HELD_BYTES", 1)
+    assert training.agreement() == {
+        ("one", "two"): pytest.approx(expected["one", "two"], abs=1e-10)
+    }
+    assert made == [1]  # one gradient is held, not one for each task
+    assert all(parameter.grad is None for parameter in training.learners.parameters())
+
+
+def test_the_products_with_present_gradients_are_those_of_the_rows():
+    parameters = [nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(3))]
+    separate = SeparateGradients(parameters, 1)
+    parameters[0].grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    separate.take(0)  # nothing for the second parameter
+    parameters[0].grad, parameters[1].grad = torch.full((2, 2), 0.5), torch.ones(3)
+    assert separate.products_with_present().tolist() == [5.0]
 
 
 def test_asking_for_the_agreement_changes_nothing(tiny, small):

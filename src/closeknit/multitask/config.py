@@ -65,7 +65,14 @@ class TaskConfig(SettingsTable, table="task"):
         "for pairs.",
     )
     activation: bool = setting(True, help="Whether `paired` and `dense_paired` have a tanh inside.")
-    weight: float = setting(1.0, above=0, help="Weight of the task's loss.")
+    weight: float = setting(
+        1.0,
+        above=0,
+        help="Factor on the task's gradient, and so on its pull on what the tasks share, relative to "
+        "the other tasks. Where an update takes a batch of one task, its gradient is clipped before. "
+        "The task's own head is hardly changed by it, because AdamW divides by the size of the "
+        "gradients. `schedule.weights` gives a task more updates instead.",
+    )
     metric: str = setting(
         "",
         default_text="by kind",
@@ -246,6 +253,11 @@ class MultiTaskConfig(Configuration):
             raise ConfigError(
                 "[pretrain] starts from a pretrained encoder; textcnn has no weights to start from"
             )
+
+    @property
+    def untrained(self) -> list[str]:
+        """The tasks that `schedule.order` leaves out: they are scored and not trained."""
+        return self.schedule.untrained(list(self.tasks))
 
     def only(self, task: str) -> MultiTaskConfig:
         """The same run with one of its tasks alone."""

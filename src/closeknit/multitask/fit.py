@@ -86,9 +86,12 @@ class MultiTaskFit(Fit[MultiTaskModel]):
     def _make_training(self) -> Training:
         options = self.config.train
         tasks = [self._task(name) for name in self.config.tasks]
-        for name in self.config.schedule.untrained(list(self.config.tasks)):
+        for name in self.config.untrained:
             if self.world.main:
-                self.tell(f"{name} is not trained: schedule.order leaves it out")
+                self.tell(
+                    f"{name} is scored but not trained: schedule.order leaves it out, and so does "
+                    "the average that chooses the best state"
+                )
         batches = {task.name: task.per_epoch for task in tasks}
         schedule = build_schedule(self.config.schedule, batches, options.epochs, options.seed)
         combine = pcgrad if self.config.schedule.surgery == "pcgrad" else None
@@ -256,18 +259,19 @@ class MultiTaskFit(Fit[MultiTaskModel]):
     # -- running
 
     def _evaluate(self) -> dict[str, float]:
-        """Each task's metric and their average; in names with a slash, how the tasks' gradients
-        agree.
+        """Each task's metric, and the average of those that are trained; in names with a slash,
+        how the gradients of these agree.
         """
         measures = {name: self.model.task(name).measure for name in self.validation}
         found = {
             name: float(self.model.score(name, examples, tokens)[measures[name]])
             for name, (examples, tokens) in self.validation.items()
         }
-        agreement = self.training.agreement() if len(self.training.tasks) > 1 else {}
+        trained = [name for name in self.config.tasks if name not in self.config.untrained]
+        agreement = self.training.agreement(names=trained)
         return {
             **found,
-            "average": float(np.mean(list(found.values()))),
+            "average": float(np.mean([found[name] for name in trained])),
             **{
                 f"gradients/{first}/{second}": value for (first, second), value in agreement.items()
             },

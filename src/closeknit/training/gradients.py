@@ -21,6 +21,7 @@ from closeknit.training.randomness import mix, seeded
 from closeknit.training.task import Batch, Task
 
 _PIECE = 2**20  # columns of half-precision gradients that are widened at once
+HELD_BYTES = 2**29  # gradients of tasks that are only compared are held up to this size together
 
 
 def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -73,12 +74,22 @@ def products_of(gradients: Tensor) -> Tensor:
 
 def cosines(gradients: Tensor) -> Tensor:
     """The cosines (T, T) between the gradients (T, P) of tasks; 0 for a gradient that is zero."""
-    products = products_of(gradients).double()
+    return cosines_of_products(products_of(gradients).double())
+
+
+def cosines_of_products(products: Tensor) -> Tensor:
+    """The cosines (T, T) between gradients whose products are (T, T)."""
     lengths = products.diagonal().sqrt()  # (T,)
     agreement = products / (lengths[:, None] * lengths[None, :])
     return torch.where((lengths[:, None] > 0) & (lengths[None, :] > 0), agreement, 0.0).clamp(
         -1.0, 1.0
     )
+
+
+def tasks_held_at_once(parameters: Sequence[nn.Parameter], tasks: int) -> int:
+    """The gradients of how many of the tasks fit into `HELD_BYTES`; at least one."""
+    each = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+    return max(1, min(tasks, HELD_BYTES // max(1, each)))
 
 
 class SeparateGradients:
@@ -105,6 +116,18 @@ class SeparateGradients:
                 piece.copy_(parameter.grad.flatten())
                 self.used[number] = True
             parameter.grad = None
+
+    def products_with_present(self) -> Tensor:
+        """The product (T,) of each row with the gradients that the parameters have now."""
+        total = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
+        pieces = self.rows.split(self.sizes, dim=1)
+        for piece, parameter in zip(pieces, self.parameters, strict=True):
+            if parameter.grad is not None:
+                present = parameter.grad.flatten()
+                if present.element_size() <= 2:  # float16 overflows at the square of some hundreds
+                    piece, present = piece.float(), present.float()
+                total += (piece @ present).double()
+        return total
 
     def give_back(self, combined: Tensor) -> None:
         """Let these (P,) be the gradients of the parameters.

@@ -68,7 +68,8 @@ class ScheduleConfig(SettingsTable, table="schedule"):
         default_factory=list,
         example='["first", "second"]',
         help="The tasks in order, for `sequential` and `round_robin`. Empty is the order of the file. "
-        "A task that is left out is scored but not trained.",
+        "A task that is left out is scored but not trained, and has no part in the average that "
+        "chooses the best state.",
     )
     turn: str = setting(
         "batch",
