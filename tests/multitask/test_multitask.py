@@ -21,11 +21,13 @@ from closeknit.data.sentences import sentences_from_labelled_pairs
 from closeknit.data.splits import Parts
 from closeknit.embeddings.model import load_sentence_model
 from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.multitask.config import MultiTaskConfig, TaskConfig, read_multitask, recipes
+from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import load_tasks
-from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
+from closeknit.multitask.fit import MultiTaskFit
 from closeknit.multitask.mistakes import word_overlap
 from closeknit.multitask.model import MultiTaskModel
+from closeknit.multitask.pretraining import pretraining_sentences
+from closeknit.multitask.study_file import read_multitask, recipes
 from conftest import run_command
 
 KINDS = {"topic": "classify", "same": "pair_classify", "alike": "pair_score"}
@@ -184,10 +186,9 @@ def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
     fit = MultiTaskFit(
         parts, config, sentences=sentences_from(sorted(set(small[0]))), tell=told.append
     )
-    assert fit.pretraining is not None
     next(iter(fit))
     assert told[-1].startswith("first simcse on 18 rows")
-    assert fit.model.encoder.trunk is fit.pretraining.model.encoder.trunk
+    assert fit.model.encoder.trunk is fit.pretrainings[0].model.encoder.trunk
     assert fit.model.encoder.pooling == "first"
 
 
@@ -697,7 +698,8 @@ def test_judged_pairs_become_pairs_or_triplets(tmp_path):
             "pretrain": {"data": file, "positives": "entailment", "rows": 2},
         }
     )
-    assert len(pretraining_sentences(config, {})) == 2
+    (drawn,) = pretraining_sentences(config, {})
+    assert len(drawn) == 2
 
 
 # ---------------------------------------------------------------- configuration
@@ -727,7 +729,7 @@ def test_the_recipes_are_the_experiments_of_the_paper(number):
     )
     assert config.schedule.name == kinds[number - 1]
     assert (config.schedule.surgery == "pcgrad") == (number == 12)
-    assert bool(config.pretrain.data) == (number == 15)
+    assert bool(config.stages) == (number == 15)
     assert config.encoder.frozen == (number == 1)
     assert set(recipes()) == {f"exp{n:02d}" for n in range(1, 16)}
 
@@ -1096,7 +1098,7 @@ def test_pretraining_learns_from_no_pair_that_a_task_is_scored_on(files):
         )
         data = load_tasks(config)
         held = data["same"].validation
-        sentences = pretraining_sentences(config, data, tell=told.append)
+        (sentences,) = pretraining_sentences(config, data, tell=told.append)
         return {*zip(*sentences.columns, strict=True)}, {*zip(held.texts, held.pairs, strict=True)}
 
     pairs, held = learnt()

@@ -21,6 +21,7 @@ from closeknit.embeddings.config import EmbeddingConfig, MethodConfig
 from closeknit.embeddings.model import Dense, SentenceModel
 from closeknit.embeddings.scores import geometry_scores, sts_scores
 from closeknit.encoders.augmentation import drophead, mask_spans, without_dropout
+from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import LanguageHead
 from closeknit.encoders.loading import load_language_head
 from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser
@@ -50,7 +51,8 @@ class EmbeddingFit(Fit[SentenceModel]):
 
     With scored pairs as `validation`, Spearman's correlation is computed at every evaluation (every
     `train.evaluate_every` steps, or every epoch), and the best state is kept. Checkpoints and
-    `resume` work as for a classifier.
+    `resume` work as for a classifier. With `start`, the encoder of another model is trained on,
+    that very one and no copy of it.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         config: EmbeddingConfig,
         *,
         validation: ScoredPairs | None = None,
+        start: SentenceModel | None = None,
         folder: Path | None = None,
         resume: bool = False,
         world: World | None = None,
@@ -71,8 +74,13 @@ class EmbeddingFit(Fit[SentenceModel]):
         self.world = world or this_world()
         check_data(sentences, config.method)
         _check_training(config, validated=validation is not None)
-        with seeded(self.world, config.train.seed, randomness.ENCODER):
-            encoder, tokeniser = config.encoder.load()
+        if start is None:
+            with seeded(self.world, config.train.seed, randomness.ENCODER):
+                encoder, tokeniser = config.encoder.load()
+        else:
+            name = start.encoder.name
+            encoder = Encoder(start.encoder.trunk, config.encoder.pooling, name)
+            tokeniser = start.tokeniser
         self.model = SentenceModel(encoder, tokeniser, config)
         self._make_head()
         main = Stage(self._main_session(folder, resume), around=self._noise, after=self._finish)
@@ -280,6 +288,11 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
     usual, negatives = MethodConfig(), mine or columns == 3
     for setting, used, purpose in (
         ("level", method.name == "mirror", "says what mirror's texts are"),
+        (
+            "similarity",
+            method.name == "multiple_negatives",
+            "says how multiple_negatives compares two vectors",
+        ),
         ("mask", columns == 1, "masks a view of a single text, not pairs"),
         (
             "hard_weight",
@@ -306,7 +319,7 @@ def loss_of(method: MethodConfig) -> nn.Module:
         return InfoNCE(temperature=method.sharpness, hard_weight=method.hard_weight)
     if method.name == "mirror":
         return NTXent(temperature=method.sharpness)
-    return MultipleNegatives(scale=1.0 / method.sharpness)
+    return MultipleNegatives(scale=1.0 / method.sharpness, similarity=method.similarity)
 
 
 def masked_batches(

@@ -24,14 +24,16 @@ _PIECE = 2**20  # columns of half-precision gradients that are widened at once
 HELD_BYTES = 2**29  # gradients of tasks that are only compared are held up to this size together
 
 
-def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def pcgrad(
+    gradients: Tensor, generator: torch.Generator | None = None, *, reduction: str = "sum"
+) -> Tensor:
     """The sum (P,) of task gradients (T, P), after each is projected off the gradients it
-    contradicts (Yu et al., NeurIPS 2020).
+    contradicts (Yu et al., NeurIPS 2020); with reduction "mean" their mean.
 
         g_i' = g_i
         for the other tasks j in random order:  if <g_i', g_j> < 0:
             g_i' -= <g_i', g_j> / <g_j, g_j> g_j
-        result = sum_i g_i'
+        result = sum_i g_i'    (or 1 / T sum_i g_i')
 
     The g_j are the original gradients. Every g_i' is a combination of them, so that their products
     decide everything: the projections are computed on T x T numbers, and one product with the
@@ -40,6 +42,8 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
 
     [1, 0] and [-1, 1] give [0.5, 1.5].
     """
+    if reduction not in ("sum", "mean"):
+        raise ValueError(f'reduction is {reduction}; it must be "sum" or "mean"')
     if gradients.dim() != 2:
         raise ValueError(
             f"expected the tasks' gradients as rows, (T, P); got {tuple(gradients.shape)}"
@@ -56,7 +60,8 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
                 j != i and bool(along < 0) and bool(products[j, j] > 0)
             ):  # a tiny square may have become 0
                 mixed[i, j] -= along / products[j, j]
-    combined: Tensor = mixed.sum(0).to(gradients) @ gradients
+    coefficients = mixed.sum(0) if reduction == "sum" else mixed.mean(0)
+    combined: Tensor = coefficients.to(gradients) @ gradients
     return combined
 
 
@@ -172,10 +177,15 @@ class BatchGradients:
         self.keep_unchosen_tokens = keep_unchosen_tokens
 
     def of_task(
-        self, task: Task, parts: Sequence[Batch], seeds: Seeds, *, only_batch: bool
+        self,
+        task: Task,
+        parts: Sequence[Batch],
+        seeds: Seeds,
+        *,
+        weight: float,
+        only_batch: bool,
     ) -> Loss:
-        """The loss of a task's batch that comes in parts, and its gradients, weighted by the task's
-        weight.
+        """The loss of a task's batch that comes in parts, and its gradients, both times `weight`.
 
         `only_batch` says that nothing else adds to the gradients of this update.
         """
@@ -187,14 +197,14 @@ class BatchGradients:
             share = len(batch.rows) / rows
             try:
                 loss, terms = self.of_batch(
-                    task, batch.to(self.world.device), task.weight * share, seeds
+                    task, batch.to(self.world.device), weight * share, seeds
                 )
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
                 raise TrainingError(memory_advice(batch, len(parts))) from error
             self.engine.collect_gradients(only_batch=only_batch)
-            total += task.weight * share * loss.detach()
+            total += weight * share * loss.detach()
             for name, value in terms.items():
                 term_values[name] = term_values.get(name, 0.0) + share * value.detach()
         return total, term_values

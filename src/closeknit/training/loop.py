@@ -228,10 +228,16 @@ class Training:
         separate = SeparateGradients(self.shared, len(turn)) if combined else None
         only_batch = len(turn) == 1 and self.config.accumulate == 1 and self.world.size == 1
         seeds = self.dropout_seeds
+        share = 1.0 / len(turn) if self.schedule.mean_of_tasks else 1.0
         with self.engine.forward_context(self.step_values.seed):
             for row, task in enumerate(turn):
-                parts = batches[task.name]
-                loss, task_terms = self.gradients.of_task(task, parts, seeds, only_batch=only_batch)
+                loss, task_terms = self.gradients.of_task(
+                    task,
+                    batches[task.name],
+                    seeds,
+                    weight=share * task.weight,
+                    only_batch=only_batch,
+                )
                 losses[task.name] = loss
                 for name, value in task_terms.items():
                     terms[name if len(self.tasks) == 1 else f"{task.name}/{name}"] = value
