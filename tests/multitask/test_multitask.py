@@ -782,7 +782,7 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["tasks.sst.objective=tripel_entropy"], "did you mean triple_entropy"),
         (["schedule.name=randm"], "did you mean random"),
         (["schedule.order=[\"sst\"]"], "schedule.order is for sequential and round_robin, not for random"),
-        (["schedule.name=together"], "schedule.weights is for random and annealed, not for together"),
+        (["schedule.name=together"], "schedule.weights is for random, annealed and mixed, not for together"),
         (["schedule.anneal=7"], "schedule.anneal is 7; it must be from 0 to 1"),
         (["train.metric=accuracy"], "train.metric is for one task with classes"),
         (["pretrain.epochs=2"], "pretrain.epochs is set, but pretrain.data is not"),

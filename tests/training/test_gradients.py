@@ -115,6 +115,18 @@ def test_it_projects_as_the_paper_says(tasks, size):
     assert conflicts > 0
 
 
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_the_mean_is_the_sum_by_the_number_of_tasks(tasks):
+    for seed in range(5):
+        gradients = random_rows(tasks, 20, seed)
+        projected = oracle_pcgrad(gradients.tolist(), drawn(tasks, seed))
+        expected = rows(*[value / tasks for value in projected])
+        found = pcgrad(gradients, seeded(seed), reduction="mean")
+        assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match='reduction is max; it must be "sum" or "mean"'):
+        pcgrad(gradients, reduction="max")
+
+
 @given(st.integers(1, 5), st.integers(1, 6), st.data())
 def test_it_projects_as_the_paper_says_for_small_whole_numbers_too(tasks, size, data):
     """Equal, opposite, orthogonal and zero gradients are all met here."""

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from closeknit.errors import ConfigError
 from closeknit.training.schedules import (
     SCHEDULES,
-    Mixture,
     ScheduleConfig,
     build_schedule,
     shares,
@@ -343,11 +342,17 @@ def test_settings_that_would_overflow_are_dealt_out(settings):
         ({"order": ["mood"]}, r"schedule\.order is for sequential and round_robin, not for random"),
         (
             {"name": "together", "weights": {"mood": 2.0}},
-            r"schedule\.weights is for random and annealed",
+            r"schedule\.weights is for random, annealed and mixed",
         ),
         ({"turn": "pass"}, r"schedule\.turn is for round_robin, not for random"),
-        ({"name": "together", "power": 0.0}, r"schedule\.power is for random, not for together"),
-        ({"name": "annealed", "power": 0.0}, r"schedule\.power is for random, not for annealed"),
+        (
+            {"name": "together", "power": 0.0},
+            r"schedule\.power is for random and mixed, not for together",
+        ),
+        (
+            {"name": "annealed", "power": 0.0},
+            r"schedule\.power is for random and mixed, not for annealed",
+        ),
         ({"anneal": 0.0}, r"schedule\.anneal is for annealed, not for random"),
     ],
 )
