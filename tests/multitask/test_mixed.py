@@ -133,7 +133,7 @@ def test_what_mixed_batches_cannot_bring_together_is_refused(tiny, parts):  # no
         MultiTaskFit(parts, compared)
     same = dataclasses.replace(config.tasks["same"], objective="multiple_negatives")
     ranked = dataclasses.replace(config, tasks={**config.tasks, "same": same})
-    with pytest.raises(ConfigError, match="has 1 pairs of same .* raise train.batch_size"):
+    with pytest.raises(ConfigError, match=r"has 1 pairs of same .* raise train\.batch_size"):
         MultiTaskFit(parts, ranked)
     drained(
         MultiTaskFit(

@@ -315,7 +315,7 @@ def test_settings_that_would_overflow_are_dealt_out(settings):
         ({"name": "randum"}, r"schedule\.name is randum; did you mean random\?"),
         (
             {"name": "x"},
-            r"schedule\.name is x; known: annealed, random, round_robin, sequential, together",
+            r"schedule\.name is x; known: annealed, mixed, random, round_robin, sequential, together",
         ),
         ({"turn": "batches"}, r"schedule\.turn is batches; did you mean batch\?"),
         ({"surgery": "pcgard"}, r"schedule\.surgery is pcgard; did you mean pcgrad\?"),

@@ -248,7 +248,7 @@ def multitask(
         str,
         typer.Argument(
             help="A file with the tasks in TOML, or a recipe: exp01 to exp15 are the experiments "
-            "of the multi-task paper."
+            "of the multi-task paper; docs/multitask.md lists their controls."
         ),
     ],
     out: Annotated[
