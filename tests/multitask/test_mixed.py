@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_multitask import drained, parts, rows, settings, state_of  # noqa: F401
+from test_multitask import (  # noqa: F401
+    drained,
+    files,
+    parts,
+    rows,
+    settings,
+    state_of,
+)
 
 from closeknit import MultiTask
 from closeknit.data import sentences_from
@@ -278,3 +286,39 @@ def test_a_bounded_number_of_training_rows_is_scored(parts):  # noqa: F811
     fewer = some_rows(own, 5)
     assert len(fewer) == 5 and fewer.texts == some_rows(own, 5).texts
     assert set(fewer.texts) <= set(own.texts)
+
+
+def test_the_command_trains_mixed_batches_with_ranking_and_shows_training_scores(
+    closeknit,
+    tiny,
+    files,  # noqa: F811
+    tmp_path,
+):
+    lines = [
+        f'[encoder]\nname = "{tiny()}"\nmax_length = 24\n[schedule]\nname = "mixed"',
+        "[train]\nepochs = 2\nbatch_size = 32\nvalidation = 0.2\nlr = 1e-3",
+        f'[tasks.topic]\nkind = "classify"\ndata = "{files["topic"]}"\nleaks = "keep"',
+        f'[tasks.same]\nkind = "pair_classify"\ndata = "{files["same"]}"\nleaks = "keep"',
+        'objective = "multiple_negatives"\noptions = { similarity = "dot" }\npositive = "yes"',
+        f'[tasks.alike]\nkind = "pair_score"\ndata = "{files["alike"]}"\nleaks = "keep"',
+        'head = "joined"\noutput_activation = "gelu"',
+    ]
+    (tmp_path / "study.toml").write_text("\n".join(lines))
+    shown = closeknit("multitask", "study.toml", "--out", "m").stdout
+    assert shown.splitlines()[0].split() == ["task", "metric", "train", "validation"]
+    metrics = json.loads((tmp_path / "m" / "metrics.json").read_text())
+    assert metrics["train"].keys() == {"topic", "same", "alike", "average"}
+    assert len(closeknit("predict", "m", files["same"], "--task", "same").stdout.splitlines()) > 0
+    assert (
+        "finished already" in closeknit("multitask", "study.toml", "--out", "m", "--resume").stderr
+    )
+    assert "similarity" in (tmp_path / "m" / "report.html").read_text()
+    for change, words in (
+        ("tasks.same.positive=maybe", "task same: positive is maybe, which no row has"),
+        ("tasks.same.options.margin=2", "tasks.NAME.setting"),
+        ("tasks.topic.output_activation=sigmoid", "output_activation is sigmoid"),
+        ("tasks.alike.head=paired", "output_activation is gelu, but it is for the heads linear"),
+        ("schedule.surgery_reduction=mean", "schedule.surgery is none"),
+    ):
+        said = closeknit("multitask", "study.toml", "--out", "n", "--set", change, code=2).stderr
+        assert words in said and "Traceback" not in said
