@@ -357,7 +357,7 @@ def test_scores_on_training_rows_stand_before_the_others(tmp_path):
     assert lead(plain) == lead(scored)  # which is about rows that were not trained on
 
     def titles(page):
-        return next(cells for cells in rows(section(page, "scores")) if "Task" in cells)
+        return next(cells for cells in rows(section(page, "table")) if "Task" in cells)
 
     assert "train" not in titles(plain)
     assert titles(scored)[2] == "train" and titles(scored)[3:] == titles(plain)[2:]
