@@ -20,7 +20,8 @@ from closeknit.classification.config import RunConfig, read_config
 from closeknit.data import from_python
 from closeknit.embeddings.config import EmbeddingConfig
 from closeknit.errors import ConfigError
-from closeknit.multitask.config import MultiTaskConfig, read_multitask, recipes
+from closeknit.multitask.config import MultiTaskConfig
+from closeknit.multitask.study_file import read_multitask, recipes
 from closeknit.objectives import OBJECTIVES
 from closeknit.objectives import config as objective_config
 from closeknit.settings import (

@@ -37,6 +37,13 @@ class MethodConfig(SettingsTable, table="method"):
         help="Temperature of the loss; smaller is sharper, and 0.03 to 0.1 is usual. None is 0.05 for "
         "`simcse` and `multiple_negatives`, 0.04 for `mirror`, and 0.2 for `mirror` on phrases or words.",
     )
+    similarity: str = setting(
+        "cosine",
+        since=2,
+        choices=("cosine", "dot"),
+        help="For `multiple_negatives`: what compares two vectors, the cosine or the dot product. "
+        "The temperature of `dot` is 1 where none is given.",
+    )
     level: str = setting(
         "sentence", choices=LEVELS, help="What the texts are that `mirror` learns from."
     )
@@ -122,7 +129,7 @@ class MethodConfig(SettingsTable, table="method"):
             return self.temperature
         if self.name == "mirror":
             return 0.04 if self.level == "sentence" else 0.2
-        return 0.05
+        return 1.0 if self.similarity == "dot" else 0.05
 
     def check_relations(self) -> None:
         """Refuse second views that contradict other settings."""

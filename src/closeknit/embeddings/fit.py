@@ -24,6 +24,7 @@ from closeknit.encoders.augmentation import (
     drophead,
     dropout_for_views,
     dropout_note,
+    require_dropout_for_views,
     without_dropout,
 )
 from closeknit.encoders.encoder import Encoder
@@ -58,7 +59,8 @@ class EmbeddingFit(Fit[SentenceModel]):
 
     With scored pairs as `validation`, Spearman's correlation is computed at every evaluation (every
     `train.evaluate_every` steps, or every epoch), and the best state is kept. Checkpoints and
-    `resume` work as for a classifier. `second_view` is the function of
+    `resume` work as for a classifier. With `start`, the encoder of another model is trained on,
+    that very one and no copy of it. `second_view` is the function of
     `method.second_view = "function"`.
     """
 
@@ -68,6 +70,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         config: EmbeddingConfig,
         *,
         validation: ScoredPairs | None = None,
+        start: SentenceModel | None = None,
         folder: Path | None = None,
         resume: bool = False,
         world: World | None = None,
@@ -82,7 +85,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         self.world = world or this_world()
         check_data(sentences, config.method)
         _check_training(config, validated=validation is not None)
-        encoder, tokeniser = self._load_encoder()
+        encoder, tokeniser = self._load_encoder() if start is None else self._taken_on(start)
         self.model = SentenceModel(encoder, tokeniser, self.config)
         self._make_head()
         main = Stage(self._main_session(folder, resume), around=self._noise, after=self._finish)
@@ -110,6 +113,15 @@ class EmbeddingFit(Fit[SentenceModel]):
         self.config = dataclasses.replace(config, encoder=dropping)
         with seeded(self.world, config.train.seed, randomness.ENCODER):
             return dropping.load()
+
+    def _taken_on(self, start: SentenceModel) -> tuple[Encoder, Tokeniser]:
+        """The encoder of another model, with the pooling of this training."""
+        method = self.config.method
+        encoder = Encoder(start.encoder.trunk, self.config.encoder.pooling, start.encoder.name)
+        difference = method.difference_of_views(paired=len(self.sentences.columns) > 1)
+        asked = self.config.encoder.dropout
+        require_dropout_for_views(encoder, asked, method.name, second_view=difference)
+        return encoder, start.tokeniser
 
     def _make_head(self) -> None:
         """The dense layer on the pooled vector, where the method has one."""
@@ -312,6 +324,11 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
     for setting, used, purpose in (
         ("level", method.name == "mirror", "says what mirror's texts are"),
         ("second_view", columns == 1, "makes a second view of a single text, not of pairs"),
+        (
+            "similarity",
+            method.name == "multiple_negatives",
+            "says how multiple_negatives compares two vectors",
+        ),
         ("mask", view == "span", "masks a span in the second view of a single text"),
         ("synonyms", view == "synonyms", "is for method.second_view=synonyms"),
         ("synonym_share", view == "synonyms", "is for method.second_view=synonyms"),
@@ -345,7 +362,7 @@ def loss_of(method: MethodConfig) -> nn.Module:
         return InfoNCE(temperature=method.sharpness, hard_weight=method.hard_weight)
     if method.name == "mirror":
         return NTXent(temperature=method.sharpness)
-    return MultipleNegatives(scale=1.0 / method.sharpness)
+    return MultipleNegatives(scale=1.0 / method.sharpness, similarity=method.similarity)
 
 
 def masked_batches(
