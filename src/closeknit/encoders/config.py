@@ -36,6 +36,15 @@ class EncoderConfig(SettingsTable, table="encoder"):
         help="Replaces every dropout rate of the architecture. 0 switches dropout off, and none "
         "leaves the rates as they are.",
     )
+    classifier_dropout: float | None = setting(
+        None,
+        at_least=0,
+        below=1,
+        since=2,
+        help="Dropout rate of the classifier on top, before its last layer (and before its dense "
+        "layer where the architecture drops there too). None is the rate of the architecture, "
+        "or `dropout` if that is set. CLLD's paper has 0.5 here, and 0.1 in the encoder.",
+    )
     lora_rank: int = setting(
         0,
         at_least=0,

@@ -238,6 +238,11 @@ class MultiTaskConfig(Configuration):
         self.train.require_settled()
         if self.train.chunk_size:
             raise ConfigError("train.chunk_size is for contrastive batches; use train.accumulate")
+        if self.encoder.classifier_dropout is not None:
+            raise ConfigError(
+                "encoder.classifier_dropout is for a single classifier; the heads of several tasks "
+                "have shared.dropout"
+            )
         if self.encoder.frozen and self.pretrain.data:
             raise ConfigError(
                 "encoder.frozen and [pretrain] contradict each other: one leaves the weights as they are"
