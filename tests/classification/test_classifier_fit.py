@@ -17,9 +17,11 @@ from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.data import Examples, from_python
+from closeknit.embeddings.config import EmbeddingConfig
 from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError
 from closeknit.models.memory import Lane, Stock
+from closeknit.multitask.config import MultiTaskConfig
 from closeknit.objectives import OBJECTIVES
 from conftest import losses_of as run
 from conftest import rebuilt_objective
@@ -198,6 +200,38 @@ def test_clld_encodes_every_text_twice_and_learns_its_distances(tiny, small):
     start = fit.objective.objectives["label_distance"].distance.clone()
     run(fit, until=fit.steps)
     assert not torch.equal(fit.objective.objectives["label_distance"].distance, start)
+
+
+def test_clld_learns_its_distances_by_default_and_keeps_their_history(tiny, small, tmp_path):
+    tables = {"encoder": {"name": str(tiny("bert"))}, "objective": {"name": "clld"}}
+    assert RunConfig.from_dict(tables).train.validation == 0.1
+    fit = ClassifierFit(from_python(*small), config(tiny, "clld", {}, epochs=6))
+    for _ in fit:
+        pass
+    learned = [one["label_distance"] for one in fit.session.history if "label_distance" in one]
+    assert len(learned) >= 3
+    assert "label_distance" not in fit.model.metrics["validation"]
+    fit.model.save(tmp_path / "model")
+    assert "label_distance" in (tmp_path / "model" / "metrics.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_the_classifiers_dropout_is_not_the_encoders(tiny, small, rate):
+    settings = config(tiny, "cross_entropy", {})
+    encoder = dataclasses.replace(settings.encoder, classifier_dropout=rate)
+    fit = ClassifierFit(from_python(*small), dataclasses.replace(settings, encoder=encoder))
+    assert fit.model.heads["logits"].dropout.p == rate
+    rates = {m.p for m in fit.model.encoder.trunk.modules() if isinstance(m, nn.Dropout)}
+    assert rates == {0.1}
+
+
+def test_the_classifiers_dropout_is_refused_where_there_is_no_single_classifier():
+    tables = {"encoder": {"classifier_dropout": 0.5}}
+    with pytest.raises(ConfigError, match="classifier_dropout is for classifiers"):
+        EmbeddingConfig.from_dict(tables)
+    task = {"tasks": {"topic": {"data": "messages", "kind": "classify"}}}
+    with pytest.raises(ConfigError, match=r"have shared\.dropout"):
+        MultiTaskConfig.from_dict({**tables, **task})
 
 
 def test_clld_saves_a_picture_of_its_distances(tiny, small, tmp_path):

@@ -15,6 +15,7 @@ from closeknit.errors import DataError, MissingExtra
 _COLOURS = ("#5b6770", "#c8553d", "#2e6f95", "#6a994e", "#8e6c8a", "#bc8a1e")
 _MARKERS = ("o", "s", "D", "^")  # the next one when all colours have been used
 _MOST_NAMED_CLASSES = 20  # a longer legend cannot be read
+_DRAWN_PAIRS = 8  # lines in the history of label distances
 
 
 def pyplot() -> Any:
@@ -96,19 +97,74 @@ def _draw_paired_scores(axes: Any, scores: Mapping[str, Sequence[float]]) -> Non
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def distance_map(path: Path, distance: npt.NDArray[np.float32], labels: Sequence[str]) -> None:
-    """Draw the label distances that CLLD learned as a heat map; dark means far apart."""
+def distance_map(
+    path: Path,
+    distance: npt.NDArray[np.float32],
+    labels: Sequence[str],
+    history: Sequence[Mapping[str, Any]] = (),
+) -> None:
+    """Draw the label distances of CLLD as a heat map, and how the largest of them were learned.
+
+    A record of the `history` with an entry `label_distance` holds (class, class, distance) for the
+    pairs that were changed by then, and its `epoch`.
+    """
     plt = pyplot()
+    updates = [record for record in history if record.get("label_distance")]
     side = min(20.0, 2.5 + 0.34 * len(labels))
-    figure, axes = plt.subplots(figsize=(side + 1.0, side), layout="constrained")
-    image = axes.imshow(distance, cmap="Greys")
-    names = [_literal(label) for label in labels]
-    axes.set_xticks(range(len(labels)), names, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(labels)), names, fontsize=8)
-    figure.colorbar(image, ax=axes, shrink=0.7, label="distance")
-    axes.set_title("label distance", fontsize=11)
+    size = (side + 1.0 + (6.5 if updates else 0.0), max(side, 4.0) if updates else side)
+    figure, axes = plt.subplots(1, 2 if updates else 1, figsize=size, layout="constrained")
+    left = axes[0] if updates else axes
+    _draw_distances(left, distance, [_literal(label) for label in labels], figure)
+    if updates:
+        _draw_distance_history(axes[1], updates, labels)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _draw_distances(
+    axes: Any, distance: npt.NDArray[np.float32], names: Sequence[str], figure: Any
+) -> None:
+    """The distances as a heat map, without the diagonal; numbers in the cells of small ones."""
+    shown = np.ma.masked_array(distance, np.eye(len(distance), dtype=bool))
+    image = axes.imshow(shown, cmap="Greys")
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    figure.colorbar(image, ax=axes, shrink=0.7, label="distance")
+    axes.set_title("label distance: dark pairs are held furthest apart", fontsize=11)
+    if len(names) > _MOST_NAMED_CLASSES:
+        return
+    low = float(shown.min()) if shown.count() else 0.0
+    high = float(shown.max()) if shown.count() else 0.0
+    for i, row in enumerate(distance):
+        for j, value in enumerate(row):
+            if i != j:
+                is_dark = value > (low + high) / 2 and high > low
+                colour = "white" if is_dark else "black"
+                axes.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=7, color=colour)
+
+
+def _draw_distance_history(
+    axes: Any, updates: Sequence[Mapping[str, Any]], labels: Sequence[str]
+) -> None:
+    """A line for each of the pairs with the largest distances at the end."""
+    epochs = [float(record["epoch"]) for record in updates]
+    values = [{(i, j): d for i, j, d in record["label_distance"]} for record in updates]
+    last = sorted(values[-1], key=lambda pair: -values[-1][pair])[:_DRAWN_PAIRS]
+    for number, (i, j) in enumerate(last):
+        known = [(e, at[i, j]) for e, at in zip(epochs, values, strict=True) if (i, j) in at]
+        axes.plot(
+            *zip(*known, strict=True),
+            marker="o",
+            markersize=3,
+            color=_COLOURS[number % len(_COLOURS)],
+            linestyle="-" if number < len(_COLOURS) else "--",
+            label=_literal(f"{labels[i]} | {labels[j]}"),
+        )
+    axes.set_xlabel("epoch")
+    axes.set_ylabel("distance")
+    axes.set_title("how the largest distances were learned", fontsize=11)
+    axes.legend(fontsize=8, frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, float]]]) -> None:

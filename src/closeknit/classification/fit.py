@@ -50,7 +50,7 @@ from closeknit.training.config import TrainConfig
 from closeknit.training.loop import Training, train
 from closeknit.training.processes import World, this_world
 from closeknit.training.randomness import seeded
-from closeknit.training.session import Loop
+from closeknit.training.session import Loop, Record
 from closeknit.training.task import Task
 
 
@@ -251,10 +251,14 @@ class ClassifierFit(Fit[Model]):
         self.confusion = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
         return scores
 
-    def _observe(self, evaluation: int, progress: float) -> None:
-        """Let the objective learn from what was confused."""
-        if self.confusion is not None:
-            self.objective.observe(self.confusion, evaluation, progress)
+    def _observe(self, evaluation: int, progress: float) -> Record:
+        """Let the objective learn from what was confused; the record of what it has learned."""
+        adaptation = self.objective.adaptation
+        if self.confusion is None or adaptation is None:
+            return {}
+        if not self.objective.observe(self.confusion, evaluation, progress):
+            return {}
+        return {"label_distance": adaptation.objective.learned()}
 
     def _learn_neighbours(self) -> None:
         """Where no term trains the logits, let the training rows themselves say which class is
@@ -277,7 +281,11 @@ class ClassifierFit(Fit[Model]):
         self.model.metrics["history"] = self.session.history
         if self.session.best is not None:
             best = max(self.session.history, key=lambda record: record[self.config.train.metric])
-            self.model.metrics["validation"] = {k: v for k, v in best.items() if k != "loss"}
+            self.model.metrics["validation"] = {
+                name: value
+                for name, value in best.items()
+                if name not in ("loss", "label_distance")
+            }
         self.training.learners.eval()
 
 
@@ -356,7 +364,9 @@ def new_model(
             config = dataclasses.replace(config, encoder=dropping)
             encoder, tokeniser = _load_encoder(examples, config, world, stock)
     with seeded(world, seed, randomness.HEADS):
-        heads = build_heads(encoder, len(labels), objective.views)
+        heads = build_heads(
+            encoder, len(labels), objective.views, config.encoder.classifier_dropout
+        )
     if objective.classifier == "centroid":
         heads["logits"] = NearestCentroid(encoder.dim, len(labels))
     elif objective.classifier == "knn":

@@ -131,7 +131,12 @@ class Model(SavedModel):
         for name, value in self.objective.items():
             if name.endswith(".distance"):
                 with contextlib.suppress(MissingExtra):
-                    distance_map(folder / LABEL_DISTANCE, value.numpy(), self.labels)
+                    distance_map(
+                        folder / LABEL_DISTANCE,
+                        value.numpy(),
+                        self.labels,
+                        self.metrics.get("history", []),
+                    )
 
     def read_weights(self, folder: Path) -> None:
         fill(self.heads, read_tensors(folder / HEADS), folder / HEADS)

@@ -206,6 +206,8 @@ class EmbeddingConfig(Configuration):
             raise ConfigError(
                 "encoder.frozen leaves nothing to learn: only the encoder is trained here"
             )
+        if self.encoder.classifier_dropout is not None:
+            raise ConfigError("encoder.classifier_dropout is for classifiers; there is none here")
         self.train.require_settled()
 
 

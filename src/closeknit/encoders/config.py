@@ -37,6 +37,15 @@ class EncoderConfig(SettingsTable, table="encoder"):
         "leaves the rates as they are. An objective whose two views of a text differ by dropout alone "
         "sets 0.1 where this is none and the architecture has no dropout, and refuses 0.",
     )
+    classifier_dropout: float | None = setting(
+        None,
+        at_least=0,
+        below=1,
+        since=2,
+        help="Dropout rate of the classifier on top, before its last layer (and before its dense "
+        "layer where the architecture drops there too). None is the rate of the architecture, "
+        "or `dropout` if that is set. CLLD's paper has 0.5 here, and 0.1 in the encoder.",
+    )
     lora_rank: int = setting(
         0,
         at_least=0,

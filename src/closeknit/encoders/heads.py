@@ -48,13 +48,16 @@ class Classifier(nn.Module):
     """Class logits from pooled vectors: a dense layer as in the architecture, then a linear one.
 
     With pooling `own`, the encoder contains the dense layer already, so the classifier has none.
+    `dropout` replaces the rate that the architecture gives its classifier.
     """
 
-    def __init__(self, encoder: Encoder, classes: int) -> None:
+    def __init__(self, encoder: Encoder, classes: int, dropout: float | None = None) -> None:
         super().__init__()
         config = encoder.config
         shape = SHAPES.get(encoder.model_type, Shape("", ""))
-        rate = getattr(config, "classifier_dropout", None)
+        rate = dropout
+        if rate is None:
+            rate = getattr(config, "classifier_dropout", None)
         self.dropout = nn.Dropout(
             float(getattr(config, shape.dropout, 0.1) if rate is None else rate)
         )
@@ -165,10 +168,10 @@ def class_directions(head: nn.Module) -> npt.NDArray[np.float32]:
 class Weighting(nn.Module):
     """A second encoder with a classifier; its probabilities say how easily classes are mistaken."""
 
-    def __init__(self, encoder: Encoder, classes: int) -> None:
+    def __init__(self, encoder: Encoder, classes: int, dropout: float | None = None) -> None:
         super().__init__()
         self.encoder = copy.deepcopy(encoder)
-        self.classifier = Classifier(self.encoder, classes)
+        self.classifier = Classifier(self.encoder, classes, dropout)
 
     def forward(self, inputs: dict[str, Tensor]) -> Tensor:
         logits: Tensor = self.classifier(self.encoder(inputs).pooled)  # (R, C)
@@ -199,11 +202,13 @@ class LanguageHead(nn.Module):
         return predictions
 
 
-def build_heads(encoder: Encoder, classes: int, views: Iterable[str]) -> nn.ModuleDict:
+def build_heads(
+    encoder: Encoder, classes: int, views: Iterable[str], dropout: float | None = None
+) -> nn.ModuleDict:
     """The heads that these views need, and always a classifier, because it predicts."""
-    heads = nn.ModuleDict({"logits": Classifier(encoder, classes)})
+    heads = nn.ModuleDict({"logits": Classifier(encoder, classes, dropout)})
     if "projected" in views:
         heads["projected"] = Projection(encoder.dim)
     if "weights" in views or "weighting_logits" in views:
-        heads["weighting"] = Weighting(encoder, classes)
+        heads["weighting"] = Weighting(encoder, classes, dropout)
     return heads

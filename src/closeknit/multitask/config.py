@@ -311,6 +311,11 @@ class MultiTaskConfig(Configuration):
                 f"{numbered('pretrain', place)}.data is not given; every stage of several needs "
                 "data to learn from"
             )
+        if self.encoder.classifier_dropout is not None:
+            raise ConfigError(
+                "encoder.classifier_dropout is for a single classifier; the heads of several tasks "
+                "have shared.dropout"
+            )
         if self.encoder.frozen and self.stages:
             raise ConfigError(
                 "encoder.frozen and [pretrain] contradict each other: one leaves the weights as they are"

@@ -67,6 +67,9 @@ class LearnsFromConfusions(Protocol):
     def update(self, confusion: Tensor, strength: float) -> None:
         """Moves the objective towards what the model confuses."""
 
+    def learned(self) -> list[tuple[int, int, float]]:
+        """What was learned so far, as (class, class, value) for the pairs that were changed."""
+
 
 @dataclass(frozen=True)
 class Adaptation:

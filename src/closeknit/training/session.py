@@ -57,9 +57,9 @@ class Loop:
     Every `every` steps the mean loss goes into `history`, with the scores of `evaluate` if it is
     given. The state with the best `metric` is kept, and `patience` evaluations without a better
     one end the training. `observe` is called after each evaluation with its number and the share
-    of the training that is done. With a `folder` the state is saved there from time to time.
-    `resume=True` resumes from the newest one, and ends with the same weights as a run that was
-    never interrupted.
+    of the training that is done; what it returns goes into the record. With a `folder` the state is
+    saved there from time to time. `resume=True` resumes from the newest one, and ends with the same
+    weights as a run that was never interrupted.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Loop:
         evaluate: Callable[[], Scores] | None = None,
         metric: str = "",
         patience: int = 0,
-        observe: Callable[[int, float], None] | None = None,
+        observe: Callable[[int, float], Record] | None = None,
         folder: Path | None = None,
         resume: bool = False,
         world: World,
@@ -145,7 +145,8 @@ class Loop:
             else:
                 self.evaluations_without_gain += 1
             if self.observe is not None:
-                self.observe(len(self.history) + 1, step.number / self.training.steps)
+                share_done = step.number / self.training.steps
+                record |= self.observe(len(self.history) + 1, share_done)
         self.history.append(record)
         return step
 
