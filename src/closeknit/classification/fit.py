@@ -21,7 +21,7 @@ from closeknit.classification.model import Model
 from closeknit.console import say
 from closeknit.data.class_names import descriptive_class_names
 from closeknit.data.examples import Examples, label_numbers
-from closeknit.data.splits import check_classes, split
+from closeknit.data.splits import check_classes, check_metric, split
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import outputs
 from closeknit.encoders.tokens import Tokens
@@ -78,6 +78,8 @@ class ClassifierFit(Fit[Model]):
         check_classes(examples)
         examples, validation = _hold_out(examples, validation, config.train, lane)
         names = list(labels) if labels is not None else examples.classes
+        if validation is not None:
+            check_metric(config.train.metric, names, validation)
         options = config.train.settled(len(examples), len(names))
         self.config = config = dataclasses.replace(config, train=options)
         self.rows = len(examples)
@@ -207,7 +209,7 @@ class ClassifierFit(Fit[Model]):
         self._learn_neighbours()
         logits, _ = outputs(self.model.encoder, self.model.heads, tokens)
         predicted = logits.argmax(axis=1)
-        scores = classification_scores(expected, predicted, self.model.labels)
+        scores = classification_scores(expected, predicted, self.model.labels, logits)
         scores.pop("per_class")
         self.confusion = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
         return scores
