@@ -19,7 +19,12 @@ from closeknit.errors import ConfigError, ModelError
 
 
 class Tokeniser(Protocol):
-    """Turns examples into tokens, and saves itself beside the weights of an encoder."""
+    """Turns examples into tokens, and saves itself beside the weights of an encoder.
+
+    `unknown_id` is the token that stands for what the vocabulary does not have, if there is one.
+    """
+
+    unknown_id: int | None
 
     def __call__(self, examples: Examples) -> Tokens: ...
 
@@ -40,6 +45,7 @@ class PretrainedTokeniser:
             raise ConfigError(f"encoder.max_length is {max_length}; it must be at least {smallest}")
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self.unknown_id: int | None = tokenizer.unk_token_id
 
     def __call__(self, examples: Examples) -> Tokens:
         encoded = self.tokenizer(
@@ -98,6 +104,7 @@ class FileTokeniser:
         self.has_token_types = has_token_types
         self.folder = folder
         self.pad_id: int = tokenizer.token_to_id(settings["pad_token"])
+        self.unknown_id: int | None = tokenizer.token_to_id(str(settings.get("unk_token")))
         self.pad_type: int = settings.get("pad_token_type_id", 0)
         self.pad_left = settings.get("padding_side", "right") == "left"
 
@@ -258,6 +265,7 @@ class RememberingTokeniser:
     def __init__(self, tokeniser: Tokeniser, examples: Examples) -> None:
         self.tokeniser = tokeniser
         self.tokens = tokeniser(examples)
+        self.unknown_id = tokeniser.unknown_id
         self.row_of = {key: row for row, key in enumerate(self._keys(examples))}
 
     def __call__(self, examples: Examples) -> Tokens:
@@ -292,6 +300,7 @@ class WordTokeniser:
     def __init__(self, words: Sequence[str], max_length: int) -> None:
         self.words = list(words)
         self.max_length = max_length
+        self.unknown_id: int | None = self.UNKNOWN
         self.id_of = {word: i + 3 for i, word in enumerate(self.words)}
 
     @classmethod
