@@ -66,6 +66,10 @@ def test_translations_are_the_first_by_csls():
             "n": 14,
         }
         assert 0 < found[1] < found[5]
+    plain = lexicon_scores(encode, lexicon, neighbours=None)
+    nearest = [max(lexicon.candidates, key=lambda word, s=s: cosine(s, word)) for s in sources]
+    right = [word in lexicon.translations[s] for s, word in zip(sources, nearest, strict=True)]
+    assert plain["accuracy@1"] == pytest.approx(sum(right) / len(right))
 
 
 def test_a_mention_is_right_if_a_name_of_its_concept_is_among_the_nearest():

@@ -130,12 +130,14 @@ def retrieval_scores(encode: Encode, pairs: Sequence[tuple[str, str]]) -> dict[s
     return {**scores, "n": len(relevant)}
 
 
-def lexicon_scores(encode: Encode, lexicon: Lexicon, *, neighbours: int = 10) -> dict[str, float]:
+def lexicon_scores(
+    encode: Encode, lexicon: Lexicon, *, neighbours: int | None = 10
+) -> dict[str, float]:
     """Bilingual lexicon induction: accuracy@1 and accuracy@5 of the translations; `n` words.
 
     The candidates nearest to each word by CSLS over this many `neighbours` are its translations
-    (`closeknit.metrics.csls`). A word is right if one of its translations in the dictionary is
-    among the first 1 or 5.
+    (`closeknit.metrics.csls`); with None they are the nearest by the plain cosine. A word is right
+    if one of its translations in the dictionary is among the first 1 or 5.
     """
     number_of = {word: number for number, word in enumerate(lexicon.candidates)}
     words, candidates = encode_columns(encode, [list(lexicon.translations), lexicon.candidates])
