@@ -23,7 +23,7 @@ from closeknit.data import Sentences, read_scored_pairs, read_sentences
 from closeknit.embeddings.config import with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
-from closeknit.embeddings.scores import Score, evaluate_suite
+from closeknit.embeddings.score_tables import Score, evaluate_suite
 from closeknit.models.saved_model import versions
 
 COLUMNS = ("sts12", "sts13", "sts14", "sts15", "stsb", "simlex999", "men")

@@ -17,7 +17,12 @@ from closeknit import metrics
 from closeknit.metrics import (
     alignment,
     anisotropy,
+    auc,
+    classification_scores,
+    csls,
     knn_accuracy,
+    mcc,
+    nearest_accuracy,
     pair_cosines,
     pearson,
     probe_accuracy,
@@ -103,6 +108,50 @@ def oracle_knn(train_z, train_y, test_z, test_y, k):
     return right / len(test_z)
 
 
+def oracle_mcc(expected, predicted):
+    """Gorodkin's sums over the cells of the confusion matrix."""
+    classes = sorted({*expected, *predicted})
+    pairs = list(zip(expected, predicted, strict=True))
+    cell = {(k, m): sum(pair == (k, m) for pair in pairs) for k in classes for m in classes}
+    above = sum(
+        cell[k, k] * cell[m, n] - cell[k, m] * cell[n, k]
+        for k in classes
+        for m in classes
+        for n in classes
+    )
+    rows = {k: sum(cell[k, m] for m in classes) for k in classes}
+    columns = {k: sum(cell[m, k] for m in classes) for k in classes}
+    below_rows = sum(rows[k] * sum(rows[m] for m in classes if m != k) for k in classes)
+    below_columns = sum(columns[k] * sum(columns[m] for m in classes if m != k) for k in classes)
+    if not below_rows or not below_columns:
+        return 0.0
+    return above / (math.sqrt(below_rows) * math.sqrt(below_columns))
+
+
+def oracle_auc(labels, scores):
+    rows = list(zip(labels, scores, strict=True))
+    pairs = [(p, n) for y, p in rows if y == 1 for w, n in rows if w == 0]
+    return sum(1.0 if p > n else 0.5 if p == n else 0.0 for p, n in pairs) / len(pairs)
+
+
+def oracle_csls(sources, targets, neighbours):
+    def local(row, others):
+        nearest = sorted((cosine(row, other) for other in others), reverse=True)[:neighbours]
+        return sum(nearest) / len(nearest)
+
+    return [
+        [2 * cosine(x, y) - local(x, targets) - local(y, sources) for y in targets] for x in sources
+    ]
+
+
+def oracle_nearest_accuracy(nearness, correct, depth):
+    found = 0
+    for row, own in zip(nearness, correct, strict=True):
+        order = sorted(range(len(row)), key=lambda j: (-round(row[j], 10), j in own))
+        found += any(j in own for j in order[:depth])
+    return found / len(correct)
+
+
 # ---------------------------------------------------------------- against the oracles
 
 
@@ -167,7 +216,104 @@ def test_neighbours_vote_as_in_plain_loops(k, monkeypatch):
     assert knn_accuracy(train, train_y, test, test_y, k=k) == pytest.approx(expected, **EXACT)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_mcc_is_gorodkins_coefficient_and_that_of_scikit_learn(classes):
+    from sklearn.metrics import matthews_corrcoef
+
+    generator = random.Random(classes)
+    expected = [generator.randrange(classes) for _ in range(60)]
+    predicted = [y if generator.random() < 0.5 else generator.randrange(classes) for y in expected]
+    assert mcc(expected, predicted) == pytest.approx(oracle_mcc(expected, predicted), **EXACT)
+    assert mcc(expected, predicted) == pytest.approx(
+        matthews_corrcoef(expected, predicted), **EXACT
+    )
+
+
+def test_auc_counts_pairs_with_ties_as_halves_and_is_that_of_scikit_learn():
+    from sklearn.metrics import roc_auc_score
+
+    generator = random.Random(11)
+    labels = [generator.randrange(2) for _ in range(80)]
+    scores = [generator.choice([0.1, 0.25, 0.5, 0.9]) + 0.2 * y for y in labels]
+    assert auc(labels, scores) == pytest.approx(oracle_auc(labels, scores), **EXACT)
+    assert auc(labels, scores) == pytest.approx(roc_auc_score(labels, scores), **EXACT)
+
+
+@pytest.mark.parametrize("neighbours", [1, 3, 10, 50])
+def test_csls_is_the_formula_of_conneau_and_others(neighbours):
+    sources, targets = rows(7, 4, 20) + 0.5, 3 * rows(12, 4, 21) + 0.5
+    expected = oracle_csls(sources.tolist(), targets.tolist(), neighbours)
+    found = csls(sources, targets, neighbours=neighbours)
+    assert found == pytest.approx(np.array(expected), **EXACT)
+
+
+@pytest.mark.parametrize("block", [1, 2, 1024])
+@pytest.mark.parametrize("neighbours", [None, 1, 4])
+def test_the_nearest_candidates_are_those_of_ordered_lists(block, neighbours, monkeypatch):
+    monkeypatch.setattr(metrics, "_BLOCK", block)
+    generator = random.Random(22)
+    queries, candidates = rows(9, 3, 23) + 0.3, rows(14, 3, 24) + 0.3
+    candidates[6] = 2 * candidates[2]  # equally near to every query
+    correct = [generator.sample(range(14), generator.randint(1, 3)) for _ in range(8)] + [[6]]
+    if neighbours is None:
+        nearness = [[cosine(q, c) for c in candidates.tolist()] for q in queries.tolist()]
+    else:
+        nearness = oracle_csls(queries.tolist(), candidates.tolist(), neighbours)
+    found = nearest_accuracy(queries, candidates, correct, k=(1, 2, 5), neighbours=neighbours)
+    assert found == {
+        f"accuracy@{k}": pytest.approx(oracle_nearest_accuracy(nearness, correct, k))
+        for k in (1, 2, 5)
+    }
+
+
+def test_a_class_of_two_has_auc_and_every_classifier_mcc():
+    expected, logits = np.array([0, 0, 1, 1]), np.array([[3, 1], [0, 4], [0, 1], [-1, 7.0]])
+    scores = classification_scores(expected, logits.argmax(axis=1), ["no", "yes"], logits)
+    assert list(scores) == ["accuracy", "weighted_f1", "macro_f1", "mcc", "auc", "n", "per_class"]
+    assert scores["mcc"] == pytest.approx(1 / math.sqrt(3))  # 1, 1, 0 and 2 in the four cells
+    assert scores["auc"] == 0.75  # the second row is above the third only
+    assert "auc" not in classification_scores(expected, expected, ["no", "yes"])
+    one = np.array([1, 1, 1, 1])
+    assert "auc" not in classification_scores(one, one, ["no", "yes"], logits)
+    three = np.hstack([logits, logits[:, :1]])
+    assert "auc" not in classification_scores(expected, expected, ["no", "yes", "other"], three)
+
+
 # ---------------------------------------------------------------- by hand
+
+
+def test_mcc_and_auc_by_hand():
+    assert mcc(["a", "a", "b", "b"], ["a", "a", "b", "b"]) == 1
+    assert mcc(["a", "a", "b", "b"], ["b", "b", "a", "a"]) == -1
+    assert mcc(["a", "a", "b"], ["a", "a", "a"]) == 0  # it says the same of every row
+    assert mcc(["a", "a"], ["a", "a"]) == 0
+    # 6 true positives, 3 true negatives, 1 false positive, 2 false negatives
+    expected = [1] * 6 + [0] * 3 + [0] + [1] * 2
+    predicted = [1] * 6 + [0] * 3 + [1] + [0] * 2
+    assert mcc(expected, predicted) == pytest.approx((6 * 3 - 1 * 2) / math.sqrt(7 * 8 * 4 * 5))
+    assert auc([0, 1, 0, 1], [1, 2, 3, 4]) == 0.75
+    assert auc([True, False], [0.3, 0.3]) == 0.5
+
+
+def test_csls_takes_a_hub_from_its_place_by_hand():
+    # The hub at 45 degrees is nearest to both sources; each has a target 50 degrees away.
+    def at(*degrees):
+        return [[math.cos(math.radians(d)), math.sin(math.radians(d))] for d in degrees]
+
+    sources, targets = at(0, 90), at(45, -50, 140)
+    assert nearest_accuracy(sources, targets, [[1], [2]], k=(1, 2)) == {
+        "accuracy@1": 0,
+        "accuracy@2": 1,
+    }
+    scaled = nearest_accuracy(sources, targets, [[1], [2]], k=(1,), neighbours=2)
+    assert scaled == {"accuracy@1": 1}
+
+
+def test_an_encoder_that_maps_all_to_one_point_translates_nothing():
+    z = np.tile(rows(1, 5, 25), (9, 1))
+    for neighbours in (None, 3):
+        found = nearest_accuracy(z, z, [[i] for i in range(9)], neighbours=neighbours)
+        assert found == {"accuracy@1": 0, "accuracy@5": 0}
 
 
 def test_right_angles_and_opposites_by_hand():
@@ -318,6 +464,51 @@ def test_retrieval_and_votes_do_not_depend_on_the_order_or_the_length_of_rows(se
     ) == knn_accuracy(documents, train_y, queries, test_y, k=3)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=25),
+    st.permutations([0, 1, 2, 3]),
+)
+def test_mcc_is_bounded_symmetric_and_blind_to_names_and_order(pairs, names):
+    expected, predicted = ([pair[side] for pair in pairs] for side in (0, 1))
+    value = mcc(expected, predicted)
+    assert value == pytest.approx(oracle_mcc(expected, predicted), **EXACT)
+    assert -1 - 1e-12 <= value <= 1 + 1e-12
+    assert mcc(predicted, expected) == pytest.approx(value, **EXACT)
+    renamed = [[names[c] for c in column] for column in (expected, predicted)]
+    assert mcc(*renamed) == pytest.approx(value, **EXACT)
+    assert mcc(expected[::-1], predicted[::-1]) == pytest.approx(value, **EXACT)
+    if {*expected, *predicted} <= {0, 1}:  # then it is the correlation of the two columns
+        assert value == pytest.approx(pearson(expected, predicted), **EXACT)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(-20, 20)), min_size=2, max_size=25).filter(
+        lambda rows: len({label for label, _ in rows}) == 2
+    )
+)
+def test_auc_is_bounded_blind_to_units_and_turns_round_with_the_labels(pairs):
+    labels, scores = ([pair[side] for pair in pairs] for side in (0, 1))
+    value = auc(labels, scores)
+    assert value == pytest.approx(oracle_auc(labels, scores), **EXACT)
+    assert 0 <= value <= 1
+    assert auc(labels, [x**3 + 5 for x in scores]) == pytest.approx(value, **EXACT)
+    assert auc([not y for y in labels], scores) == pytest.approx(1 - value, **EXACT)
+    assert auc(labels, [-x for x in scores]) == pytest.approx(1 - value, **EXACT)
+
+
+@given(st.integers(0, 99), st.integers(1, 9))
+def test_csls_does_not_depend_on_the_order_or_the_length_of_rows(seed, neighbours):
+    generator = np.random.default_rng(seed)
+    sources, targets = rows(5, 3, seed), rows(7, 3, seed + 100)
+    order = generator.permutation(7)
+    turn = rotation(3, seed)
+    value = csls(sources, targets, neighbours=neighbours)
+    moved = csls(2 * sources @ turn, 5 * targets[order] @ turn, neighbours=neighbours)
+    assert moved == pytest.approx(value[:, order], **EXACT)
+    # Scaling is symmetric: it does not matter which side is called the source.
+    assert pytest.approx(value, **EXACT) == csls(targets, sources, neighbours=neighbours).T
+
+
 # ---------------------------------------------------------------- wrong shapes
 
 
@@ -338,6 +529,12 @@ def test_what_cannot_be_measured_is_refused():
         "every depth": lambda: retrieval_scores(z, z, [[0]] * 3, k=(0,)),
         "k is 0": lambda: knn_accuracy(z, [0, 1, 1], z, [0, 1, 1], k=0),
         "3 test rows": lambda: knn_accuracy(z, [0, 1, 1], z, [0, 1]),
+        "candidates have 4|documents 4": lambda: nearest_accuracy(z, rows(3, 4, 0), [[0]] * 3),
+        "neighbours is 0": lambda: csls(z, z, neighbours=0),
+        "targets 4": lambda: csls(z, rows(3, 4, 0)),
+        "neither 0 nor 1": lambda: auc([0, 1, 2], [1, 2, 3]),
+        "all rows have one label": lambda: auc([1, 1, 1], [1, 2, 3]),
+        r"shapes \(2,\) and \(1,\)": lambda: mcc([0, 1], [0]),
         "training rows have 2": lambda: probe_accuracy(z, [0, 1, 1], rows(3, 4, 0), [0, 1, 1]),
     }
     for message, attempt in refusals.items():

@@ -27,6 +27,7 @@ MOST_LINES_IN_A_FUNCTION = 60
         "cli",
         "data",
         "data.splits",
+        "embeddings.score_tables",
         "embeddings.scores",
         "errors",
         "json_lines",

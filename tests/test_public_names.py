@@ -44,6 +44,15 @@ PUBLIC_NAMES = {
     "Joint",
     "OBJECTIVES",
     "Term",
+    # evaluations of embeddings
+    "entailment_scores",
+    "evaluate_embeddings",
+    "labelled_scores",
+    "lexicon_scores",
+    "linking_scores",
+    "retrieval_scores",
+    "scores_table",
+    "sts_scores",
     # settings
     "DataConfig",
     "EmbeddingConfig",

@@ -37,6 +37,15 @@ _MODULES = {
     "OBJECTIVES": "objectives",
     "Joint": "objectives",
     "Term": "objectives",
+    # evaluations of embeddings
+    "entailment_scores": "embeddings.scores",
+    "evaluate_embeddings": "embeddings.leaderboard",
+    "labelled_scores": "embeddings.scores",
+    "lexicon_scores": "embeddings.scores",
+    "linking_scores": "embeddings.scores",
+    "retrieval_scores": "embeddings.scores",
+    "scores_table": "embeddings.score_tables",
+    "sts_scores": "embeddings.scores",
     # settings
     "DataConfig": "classification.config",
     "EmbeddingConfig": "embeddings.config",
@@ -78,6 +87,14 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from closeknit.embeddings.config import EmbeddingConfig as EmbeddingConfig
     from closeknit.embeddings.config import MethodConfig as MethodConfig
     from closeknit.embeddings.estimator import SentenceEncoder as SentenceEncoder
+    from closeknit.embeddings.leaderboard import evaluate_embeddings as evaluate_embeddings
+    from closeknit.embeddings.score_tables import scores_table as scores_table
+    from closeknit.embeddings.scores import entailment_scores as entailment_scores
+    from closeknit.embeddings.scores import labelled_scores as labelled_scores
+    from closeknit.embeddings.scores import lexicon_scores as lexicon_scores
+    from closeknit.embeddings.scores import linking_scores as linking_scores
+    from closeknit.embeddings.scores import retrieval_scores as retrieval_scores
+    from closeknit.embeddings.scores import sts_scores as sts_scores
     from closeknit.encoders.config import EncoderConfig as EncoderConfig
     from closeknit.encoders.encoder import Encoder as Encoder
     from closeknit.encoders.inference import encode_texts as encode_texts

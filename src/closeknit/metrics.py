@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,11 +15,15 @@ _BLOCK = 1024  # rows compared at once
 
 
 def classification_scores(
-    expected: Integers, predicted: Integers, names: Sequence[str]
+    expected: Integers,
+    predicted: Integers,
+    names: Sequence[str],
+    logits: npt.ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """Accuracy, weighted and macro F1, the number of rows, and the scores of each class.
+    """Accuracy, weighted and macro F1, MCC, the number of rows, and the scores of each class.
 
-    The averages run over the classes that occur in `expected` or `predicted`.
+    The averages run over the classes that occur in `expected` or `predicted`. With the logits
+    (R, 2) of two classes there is also `auc`, unless all rows are of one class.
     """
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -31,13 +35,61 @@ def classification_scores(
         names[c]: {"precision": float(p), "recall": float(r), "f1": float(f), "n": int(n)}
         for c, p, r, f, n in zip(present, precision, recall, f1, support, strict=True)
     }
-    return {
+    scores = {
         "accuracy": float(np.mean(expected == predicted)),
         "weighted_f1": float(np.average(f1, weights=support)),
         "macro_f1": float(np.mean(f1)),
-        "n": len(expected),
-        "per_class": per_class,
+        "mcc": mcc(expected, predicted),
     }
+    if logits is not None and len(names) == 2 and len(np.unique(expected)) == 2:
+        outputs = np.asarray(logits, dtype=np.float64)  # (R, 2)
+        scores["auc"] = auc(expected, outputs[:, 1] - outputs[:, 0])
+    return {**scores, "n": len(expected), "per_class": per_class}
+
+
+def mcc(expected: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """Matthews' correlation of the true and the predicted classes, for two classes or more.
+
+        (c s - sum_k p_k t_k) / sqrt((s^2 - sum_k p_k^2) (s^2 - sum_k t_k^2))
+
+    s is the number of rows and c the number of right ones; t_k rows are of class k, and p_k are
+    predicted as k (Gorodkin, 2004). 1 is perfect, and 0 is no better than chance. It is 0 where all
+    rows are of one class, or are predicted as one class.
+    """
+    truth = np.asarray(expected)
+    answers = np.asarray(predicted)
+    _check_columns(truth, answers)
+    classes, numbers = np.unique(np.concatenate([truth, answers]), return_inverse=True)
+    true_counts = np.bincount(numbers[: len(truth)], minlength=len(classes)).tolist()
+    answer_counts = np.bincount(numbers[len(truth) :], minlength=len(classes)).tolist()
+    rows = len(truth)
+    right = int(np.count_nonzero(truth == answers))
+    shared = sum(t * p for t, p in zip(true_counts, answer_counts, strict=True))
+    spread = rows**2 - sum(t * t for t in true_counts)
+    spread *= rows**2 - sum(p * p for p in answer_counts)
+    return float((right * rows - shared) / spread**0.5) if spread else 0.0
+
+
+def auc(labels: npt.ArrayLike, scores: npt.ArrayLike) -> float:
+    """The area under the ROC curve: how often a positive row is scored above a negative one.
+
+        P(score of a positive row > score of a negative row) + P(both are equal) / 2
+
+    `labels` are 1 or True for positive rows, and 0 or False for negative ones. 1 is perfect, and
+    0.5 is chance.
+    """
+    from scipy.stats import rankdata
+
+    y, x = _columns(labels, scores)
+    is_positive = y == 1
+    positives = int(np.count_nonzero(is_positive))
+    negatives = int(np.count_nonzero(y == 0))
+    if positives + negatives != len(y):
+        raise ValueError("a label is neither 0 nor 1")
+    if not positives or not negatives:
+        raise ValueError("AUC needs positive and negative rows; all rows have one label")
+    sum_of_ranks = float(rankdata(x)[is_positive].sum())  # equal scores share their mean rank
+    return (sum_of_ranks - positives * (positives + 1) / 2) / (positives * negatives)
 
 
 def confusion(expected: Integers, predicted: Integers, classes: int) -> Integers:
@@ -105,12 +157,9 @@ def uniformity(z: npt.ArrayLike, *, t: float = 2) -> float:
             exponents = u[rows] @ u[columns].T  # (B, B)
             exponents *= 2 * t
             exponents -= t * (squares[rows, None] + squares[None, columns])
-            is_on_diagonal = i == j  # then each pair occurs twice, and each row with itself
-            chosen = (
-                exponents[np.triu_indices(len(exponents), 1)]
-                if is_on_diagonal
-                else exponents.ravel()
-            )
+            chosen = exponents.ravel()
+            if i == j:  # on the diagonal each pair occurs twice, and each row with itself
+                chosen = exponents[np.triu_indices(len(exponents), 1)]
             if chosen.size:
                 peak = chosen.max()
                 chosen -= peak
@@ -168,24 +217,97 @@ def retrieval_scores(
     `relevant` holds the document numbers of each query. Among documents with the same cosine the
     irrelevant ones come first, so that an encoder that maps all texts to one point scores nothing.
     """
-    q = unit_rows(queries)
-    d = unit_rows(documents)
-    if q.shape[1] != d.shape[1]:
-        raise ValueError(f"queries have {q.shape[1]} dimensions, documents {d.shape[1]}")
-    if any(depth < 1 for depth in k):
-        raise ValueError(f"k is {tuple(k)}; every depth must be at least 1")
-    relevant_of = _checked_relevant(relevant, len(q), len(d))
+    q, d, relevant_of = _checked_search(queries, documents, relevant, k)
     sum_of_reciprocal_ranks = 0.0
     sum_of_shares = dict.fromkeys(k, 0.0)
-    for start in range(0, len(q), _BLOCK):
-        cosines = _cosines(q[start : start + _BLOCK], d)  # (block, documents)
-        for row, relevant_documents in zip(cosines, relevant_of[start:], strict=False):
+    for block in _blocks(q, d):
+        cosines = _cosines(q[block], d)  # (B, documents)
+        for row, relevant_documents in zip(cosines, relevant_of[block], strict=True):
             ranks = _ranks(row, relevant_documents)
             sum_of_reciprocal_ranks += 1.0 / ranks[0]
             for depth in k:
                 sum_of_shares[depth] += int(np.count_nonzero(ranks <= depth)) / len(ranks)
     recalls = {f"recall@{depth}": sum_of_shares[depth] / len(q) for depth in k}
     return {"mrr": float(sum_of_reciprocal_ranks / len(q)), **recalls}
+
+
+def nearest_accuracy(
+    queries: npt.ArrayLike,
+    candidates: npt.ArrayLike,
+    correct: Sequence[Sequence[int]],
+    *,
+    k: Sequence[int] = (1, 5),
+    neighbours: int | None = None,
+) -> dict[str, float]:
+    """accuracy@k: the share of queries with a correct one among the k nearest candidates.
+
+    `correct` holds the numbers of the correct candidates of each query. Near is the cosine, or CSLS
+    over this many `neighbours`. Of equally near candidates, wrong ones come first.
+    """
+    q, c, correct_of = _checked_search(queries, candidates, correct, k)
+    hits = dict.fromkeys(k, 0)
+    of_candidates = 0.0 if neighbours is None else _mean_of_nearest(c, q, neighbours)  # r_S
+    for block in _blocks(q, c):
+        # r_T is the same for all candidates of a query, so it does not change their order.
+        nearness = _rounded(2 * _cosines(q[block], c) - of_candidates)  # (B, candidates)
+        for row, numbers in zip(nearness, correct_of[block], strict=True):
+            best_rank = _ranks(row, numbers)[0]
+            for depth in k:
+                hits[depth] += int(best_rank <= depth)
+    return {f"accuracy@{depth}": hits[depth] / len(q) for depth in k}
+
+
+def csls(sources: npt.ArrayLike, targets: npt.ArrayLike, *, neighbours: int = 10) -> Floats:
+    """Cross-domain similarity local scaling (n, m) of Conneau et al. (ICLR 2018).
+
+        CSLS(x, y) = 2 cos(x, y) - r_T(x) - r_S(y)
+
+    r_T(x) is the mean cosine of x with its nearest `neighbours` among the targets, and r_S(y) that
+    of y among the sources: a target that is near to everything is no longer everyone's nearest.
+    """
+    x = unit_rows(sources)
+    y = unit_rows(targets)
+    _check_same_width(x, y, "sources", "targets")
+    of_sources = _mean_of_nearest(x, y, neighbours)
+    of_targets = _mean_of_nearest(y, x, neighbours)
+    return _rounded(2 * _cosines(x, y) - of_sources[:, None] - of_targets)
+
+
+def _mean_of_nearest(u: Floats, v: Floats, k: int) -> Floats:
+    """The mean cosine (n,) of each row of u with its k nearest rows of v, or with all if few."""
+    if k < 1:
+        raise ValueError(f"neighbours is {k}; it must be at least 1")
+    k = min(k, len(v))
+    nearest = [np.partition(_cosines(u[rows], v), -k, axis=1)[:, -k:] for rows in _blocks(u, v)]
+    means: Floats = np.concatenate(nearest).mean(axis=1)
+    return means
+
+
+def _blocks(u: Floats, v: Floats) -> Iterator[slice]:
+    """Slices of the rows of u, so that their cosines with all rows of v take little memory."""
+    size = max(1, 4 * _BLOCK**2 // len(v))
+    for start in range(0, len(u), size):
+        yield slice(start, start + size)
+
+
+def _checked_search(
+    queries: npt.ArrayLike,
+    documents: npt.ArrayLike,
+    relevant: Sequence[Sequence[int]],
+    k: Sequence[int],
+) -> tuple[Floats, Floats, list[npt.NDArray[np.int64]]]:
+    """(unit queries, unit documents, the relevant documents of each query), if all of it fits."""
+    q = unit_rows(queries)
+    d = unit_rows(documents)
+    _check_same_width(q, d, "queries", "documents")
+    if any(depth < 1 for depth in k):
+        raise ValueError(f"k is {tuple(k)}; every depth must be at least 1")
+    return q, d, _checked_relevant(relevant, len(q), len(d))
+
+
+def _check_same_width(a: Floats, b: Floats, first: str, second: str) -> None:
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"{first} have {a.shape[1]} dimensions, {second} {b.shape[1]}")
 
 
 def _checked_relevant(
@@ -210,10 +332,8 @@ def _ranks(cosines: Floats, relevant: npt.NDArray[np.int64]) -> npt.NDArray[np.i
     near = np.sort(cosines[relevant])[::-1]  # (m,)
     at_least_as_near = np.count_nonzero(cosines >= near[:, None], axis=1)  # (m,)
     relevant_among_them = np.count_nonzero(near >= near[:, None], axis=1)  # (m,)
-    ranks: npt.NDArray[np.int64] = (
-        at_least_as_near - relevant_among_them + np.arange(1, len(near) + 1)
-    )
-    return ranks
+    wrong_before: npt.NDArray[np.int64] = at_least_as_near - relevant_among_them
+    return wrong_before + np.arange(1, len(near) + 1)
 
 
 def knn_accuracy(
@@ -283,10 +403,7 @@ def _checked_split(
     test = unit_rows(test_z)
     train_labels = np.asarray(train_y)
     test_labels = np.asarray(test_y)
-    if train.shape[1] != test.shape[1]:
-        raise ValueError(
-            f"training rows have {train.shape[1]} dimensions, test rows {test.shape[1]}"
-        )
+    _check_same_width(train, test, "training rows", "test rows")
     for rows, labels, what in ((train, train_labels, "training"), (test, test_labels, "test")):
         if labels.shape != (len(rows),):
             raise ValueError(f"{len(rows)} {what} rows, but labels of shape {labels.shape}")
@@ -297,13 +414,17 @@ def _columns(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[Floats, Floats]:
     """Two columns (n,), if they are finite and of one length."""
     x = np.asarray(a, dtype=np.float64)
     y = np.asarray(b, dtype=np.float64)
-    if x.ndim != 1 or x.shape != y.shape or not x.size:
-        raise ValueError(
-            f"expected two columns of one length; got the shapes {x.shape} and {y.shape}"
-        )
+    _check_columns(x, y)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         raise ValueError("a value is not finite")
     return x, y
+
+
+def _check_columns(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> None:
+    if a.ndim != 1 or a.shape != b.shape or not a.size:
+        raise ValueError(
+            f"expected two columns of one length; got the shapes {a.shape} and {b.shape}"
+        )
 
 
 def _standardised(x: Floats) -> Floats:

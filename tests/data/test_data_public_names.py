@@ -6,8 +6,10 @@ import closeknit
 from closeknit import data
 
 PUBLIC = [
-    *("CATALOGUE", "Columns", "DataSet", "Examples", "ScoredPairs", "Sentences"),
-    *("few_shot", "folds", "from_python", "load", "load_scored_pairs", "read_file", "read_folder"),
+    *("CATALOGUE", "Columns", "DataSet", "Examples", "LabelledPairs", "Lexicon", "Linking"),
+    *("ScoredPairs", "Sentences", "few_shot", "folds", "from_python"),
+    *("labelled_pairs_from", "lexicon_from", "linking_from", "load", "load_scored_pairs"),
+    *("read_file", "read_folder", "read_labelled_pairs", "read_lexicon", "read_linking"),
     *("read_scored_pairs", "read_sentences", "read_table", "scored_pairs_from", "sentences_from"),
     *("split", "subset"),
 ]

@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path):
     good = write_pairs(tmp_path / "good.csv", [("a", "b", 1)])
     wrong = {
         "has no column score; it has text1, text2": ([("a", "b")], ("text1", "text2")),
-        "has no column text2 or sentence2": ([("a", 1)], ("text1", "score")),
+        "has no column text2; it has text1, score": ([("a", 1)], ("text1", "score")),
         "the score in row 2 is 'high'": (
             [("a", "b", 1), ("a", "b", "high")],
             ("text1", "text2", "score"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from closeknit.embeddings.scores import evaluate_suite
+from closeknit.embeddings.score_tables import evaluate_suite
 from closeknit.errors import DataError
 
 PAIRS = [

@@ -103,6 +103,20 @@ def test_every_schedule_trains_all_tasks(tiny, parts, schedule):
         assert {f"gradients/{a}/{b}" for a, b in itertools.combinations(KINDS, 2)} <= record.keys()
 
 
+def test_a_task_is_scored_by_auc_or_mcc(tiny, parts):
+    metrics = {"topic": {"metric": "mcc"}, "same": {"metric": "auc"}}
+    tasks = {name: {"kind": kind, "data": "given"} for name, kind in KINDS.items()}
+    tasks = {name: {**task, **metrics.get(name, {})} for name, task in tasks.items()}
+    fit = drained(MultiTaskFit(parts, settings(tiny(), tasks=tasks)))
+    scores = fit.model.evaluate({name: own.validation for name, own in parts.items()})
+    chosen = [scores["topic"]["mcc"], scores["same"]["auc"], scores["alike"]["pearson"]]
+    assert scores["average"] == pytest.approx(np.mean(chosen))
+    assert "auc" not in scores["topic"] and 0 <= scores["same"]["auc"] <= 1
+    tasks["topic"]["metric"] = "auc"
+    with pytest.raises(ConfigError, match=r"topic.*auc is for two classes, but .* has 3"):
+        MultiTaskFit(parts, settings(tiny(), tasks=tasks))
+
+
 def test_the_losses_of_all_tasks_fall(tiny, parts):
     config = settings(
         tiny(), train={"epochs": 30, "lr": 1e-3}, shared={"dropout": 0.0}, encoder={"dropout": 0.0}

@@ -22,7 +22,7 @@ from closeknit.console import say
 from closeknit.data.class_names import descriptive_class_names
 from closeknit.data.distinct_texts import note_of_repeated_rows, split_distinct
 from closeknit.data.examples import Examples, label_numbers
-from closeknit.data.splits import check_classes
+from closeknit.data.splits import check_classes, check_metric
 from closeknit.encoders.augmentation import dropout_for_views, dropout_note
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
@@ -87,6 +87,8 @@ class ClassifierFit(Fit[Model]):
         self._note_repeated_rows(examples, validation)
         examples, validation = _hold_out(examples, validation, config.train, lane)
         names = list(labels) if labels is not None else examples.classes
+        if validation is not None:
+            check_metric(config.train.metric, names, validation)
         options = config.train.settled(len(examples), len(names))
         self.config = config = dataclasses.replace(config, train=options)
         self.rows = len(examples)
@@ -246,7 +248,7 @@ class ClassifierFit(Fit[Model]):
         self._learn_neighbours()
         logits, _ = outputs(self.model.encoder, self.model.heads, tokens)
         predicted = logits.argmax(axis=1)
-        scores = classification_scores(expected, predicted, self.model.labels)
+        scores = classification_scores(expected, predicted, self.model.labels, logits)
         scores.pop("per_class")
         self.confusion = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
         return scores

@@ -81,7 +81,7 @@ class Model(SavedModel):
         """Scores on labelled examples; a label that the model does not know is refused."""
         expected = label_numbers(examples, self.labels)
         logits, _ = self.outputs(examples)
-        return classification_scores(expected, logits.argmax(axis=1), self.labels)
+        return classification_scores(expected, logits.argmax(axis=1), self.labels, logits)
 
     def label_relations(self, examples: Examples | None = None) -> LabelRelations:
         """Which classes are close, by the answers on labelled examples or by the head's weights."""

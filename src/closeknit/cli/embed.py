@@ -145,7 +145,7 @@ def evaluate_embeddings(
         list[str] | None,
         typer.Option(
             help="sts, words, one of their data sets, or a file of scored pairs. Repeatable. "
-            "Default: sts."
+            "Default: sts, if nothing else is named."
         ),
     ] = None,
     labelled: Annotated[
@@ -159,6 +159,44 @@ def evaluate_embeddings(
             "text? Repeatable."
         ),
     ] = None,
+    lexicon: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A dictionary of two languages (source, target): are the translations found, by "
+            "CSLS? Repeatable."
+        ),
+    ] = None,
+    candidates: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The words among which the translations of a --lexicon are looked for. Default: "
+            "its own targets."
+        ),
+    ] = None,
+    entities: Annotated[
+        list[str] | None,
+        typer.Option(help="A table of names of concepts (name, id). Repeatable, with --mentions."),
+    ] = None,
+    mentions: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A table of mentions (mention, id): is a name of the concept found among those of "
+            "--entities? Repeatable."
+        ),
+    ] = None,
+    entailment: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A table of text, text2 and label (1 or 0): does the cosine tell answers from "
+            "other texts (AUC)? Repeatable."
+        ),
+    ] = None,
+    text: Annotated[str | None, typer.Option(help="The column of the text, in files.")] = None,
+    text2: Annotated[str | None, typer.Option(help="The column of the second text.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The column of the class, the concept id or the answer.")
+    ] = None,
+    score: Annotated[str | None, typer.Option(help="The column of the score of a pair.")] = None,
     pooling: Annotated[
         str | None,
         typer.Option(help="mean, first or own. Default: that of the model, else mean."),
@@ -170,17 +208,25 @@ def evaluate_embeddings(
 ) -> None:
     """Compare encoders by several measures.
 
-    They are similarity of sentences and of words, geometry, k-NN, a linear probe, and retrieval.
+    They are similarity of sentences and of words, geometry, k-NN, a linear probe, retrieval,
+    translation of words, entity linking, and question-answer entailment.
     """
-    from closeknit.embeddings.leaderboard import evaluate_models
-    from closeknit.embeddings.scores import scores_table
+    from closeknit.embeddings import leaderboard
+    from closeknit.embeddings.score_tables import scores_table
 
-    default_suite = [] if labelled or retrieval else ["sts"]
-    scores = evaluate_models(
+    others = (labelled, retrieval, lexicon, candidates, entities, mentions, entailment)
+    roles = {"text": text, "text2": text2, "label": label, "score": score}
+    scores = leaderboard.evaluate_embeddings(
         models,
-        suite if suite is not None else default_suite,
+        suite or ([] if any(others) else ["sts"]),
         labelled=labelled or (),
         retrieval=retrieval or (),
+        lexicon=lexicon or (),
+        candidates=candidates or (),
+        entities=entities or (),
+        mentions=mentions or (),
+        entailment=entailment or (),
+        columns={role: name for role, name in roles.items() if name is not None},
         pooling=pooling,
         plot=plot,
     )

@@ -16,8 +16,12 @@ def print_json(value: Any) -> None:
 
 def print_scores(scores: Mapping[str, Any], name: str) -> None:
     """Print the scores of a classifier on one line."""
-    measures = ("accuracy", "weighted_f1", "macro_f1")
-    shown = "  ".join(f"{measure.replace('_', ' ')} {scores[measure]:.4f}" for measure in measures)
+    measures = ("accuracy", "weighted_f1", "macro_f1", "mcc", "auc")
+    shown = "  ".join(
+        f"{measure.replace('_', ' ')} {scores[measure]:.4f}"
+        for measure in measures
+        if measure in scores  # AUC is for two classes, and older models have no MCC in their files
+    )
     print(f"{name}: {shown}  ({scores['n']} rows)")
 
 

@@ -57,6 +57,13 @@ def train(
             "auto multiplies it by 0.5 to 1.5."
         ),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="The metric that chooses the best epoch: weighted_f1 (the default), accuracy, "
+            "macro_f1, mcc, or for two classes auc."
+        ),
+    ] = None,
     seed: SeedOption = None,
     config: ConfigOption = None,
     set_: SetOption = None,
@@ -79,6 +86,7 @@ def train(
         "train.epochs": epochs,
         "train.batch_size": batch_size,
         "train.lr": lr,
+        "train.metric": metric,
         "train.seed": seed,
     }
     run = read_config(config, set_ or [], options=named)

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from closeknit.data.catalogue import CATALOGUE, load
+from closeknit.data.evaluation_sets import (
+    LabelledPairs,
+    Lexicon,
+    Linking,
+    labelled_pairs_from,
+    lexicon_from,
+    linking_from,
+    read_labelled_pairs,
+    read_lexicon,
+    read_linking,
+)
 from closeknit.data.examples import DataSet, Examples, from_python
 from closeknit.data.scored_pairs import (
     ScoredPairs,
@@ -19,15 +30,24 @@ __all__ = [
     "Columns",
     "DataSet",
     "Examples",
+    "LabelledPairs",
+    "Lexicon",
+    "Linking",
     "ScoredPairs",
     "Sentences",
     "few_shot",
     "folds",
     "from_python",
+    "labelled_pairs_from",
+    "lexicon_from",
+    "linking_from",
     "load",
     "load_scored_pairs",
     "read_file",
     "read_folder",
+    "read_labelled_pairs",
+    "read_lexicon",
+    "read_linking",
     "read_scored_pairs",
     "read_sentences",
     "read_table",

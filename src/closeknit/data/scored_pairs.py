@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,21 +11,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from closeknit.data.sources import existing_data_folder, load_from_hub
+from closeknit.data.evaluation_sets import EXAMPLES, example_file
+from closeknit.data.sources import HubUnreachable, existing_data_folder, load_from_hub
 from closeknit.data.tables import SUFFIXES, Table, find_part, holds_data, read_table
-from closeknit.data.validation import check_whole_characters, finite_number
+from closeknit.data.validation import finite_number, require_texts
 from closeknit.errors import DataError, MissingExtra, did_you_mean
 
 SUITES: dict[str, list[str]] = {
-    "sts": ["sts12", "sts13", "sts14", "sts15", "stsb"],
+    "sts": ["sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"],
     "words": ["simlex999", "men", "ws353_all", "rg65", "mc30", "mturk771", "rw", "simverb3500"],
 }
-_HUB = {"stsb": "sentence-transformers/stsb"}
+# The test part of "sickr" has all 9,927 pairs there, not only the 4,927 of the original test part.
+_HUB = {
+    "sts12": "mteb/sts12-sts",
+    "sts13": "mteb/sts13-sts",
+    "sts14": "mteb/sts14-sts",
+    "sts15": "mteb/sts15-sts",
+    "sts16": "mteb/sts16-sts",
+    "stsb": "sentence-transformers/stsb",
+    "sickr": "mteb/sickr-sts",
+}
 
 # The usual names of each column, in the order in which they are looked for.
-_FIRST = ("text1", "text", "sentence1")
-_SECOND = ("text2", "sentence2")
-_SCORE = ("score",)
+_FIRST = ("text1", "text", "sentence1", "sentence_A")
+_SECOND = ("text2", "sentence2", "sentence_B")
+_SCORE = ("score", "relatedness_score")
 _GROUP = ("subset", "group", "genre")
 
 
@@ -60,6 +70,14 @@ class ScoredPairs:
 
 class DataSetUnavailable(DataError):
     """A known data set that is neither on this machine nor on the hub."""
+
+
+class _HubDown(DataSetUnavailable):
+    """The hub does not answer, so that it holds no other data set either."""
+
+
+class ConstantScores(DataError):
+    """Pairs that all have the same score."""
 
 
 # ---------------------------------------------------------------- files and Python
@@ -111,7 +129,7 @@ def _has_three_values(row: object) -> bool:
 # ---------------------------------------------------------------- suites
 
 
-def load_scored_pairs(name: str) -> ScoredPairs:
+def load_scored_pairs(name: str, *, from_hub: bool = True) -> ScoredPairs:
     """The test part of a data set of a suite, from the folder in CLOSEKNIT_DATA or from the hub."""
     known = [data for suite in SUITES.values() for data in suite]
     if name not in known:
@@ -121,6 +139,8 @@ def load_scored_pairs(name: str) -> ScoredPairs:
     file = _only_file(folder / place) if folder is not None else None
     if file is not None:
         return _build_pairs(read_table(file), name, str(file))
+    if name in _HUB and not from_hub:
+        raise DataSetUnavailable(f"{name} is on the hub, which could not be reached")
     if name in _HUB:
         return _load_from_hub(name)
     raise DataSetUnavailable(
@@ -129,30 +149,57 @@ def load_scored_pairs(name: str) -> ScoredPairs:
 
 
 def read_suites(
-    names: str | Path | Sequence[str | Path], *, log: Callable[[str], None]
+    names: str | Path | Sequence[str | Path],
+    *,
+    log: Callable[[str], None],
+    columns: Mapping[str, str] | None = None,
+    may_be_empty: bool = False,
 ) -> list[ScoredPairs]:
-    """The scored pairs of suites, data sets of suites, files and folders, in that order.
+    """The scored pairs of suites, data sets of suites, files, folders and examples, in that order.
 
-    A known data set that is not available is skipped, and `log` gets a message. This is an error
-    only if nothing else was asked for.
+    A known data set that is not available is skipped, and so are pairs that all have one score;
+    `log` gets a message. This is an error if nothing is left, unless `may_be_empty`. `columns`
+    names the columns of files to read as text, text2 and score.
     """
-    unavailable: list[str] = []
+    skipped: list[str] = []
+    hub_answers = True
     source_of: dict[str, str | Path] = {}  # name of a data set -> where it was read from
     sets: list[ScoredPairs] = []
     for name in _expand_suites([names] if isinstance(names, str | Path) else names):
         try:
-            pairs = load_scored_pairs(name) if isinstance(name, str) else read_scored_pairs(name)
-        except DataSetUnavailable as reason:
-            unavailable.append(str(reason))
+            pairs = _read(name, columns, hub_answers)
+            _check_scores_differ(pairs)
+        except (DataSetUnavailable, ConstantScores) as reason:
+            hub_answers = hub_answers and not isinstance(reason, _HubDown)
+            skipped.append(str(reason))
             log(f"skipped: {reason}")
             continue
         if source_of.setdefault(pairs.name, name) != name:  # another file with the same name
             pairs = dataclasses.replace(pairs, name=str(name))
         sets.append(pairs)
-    if not sets:
-        reasons = "; ".join(unavailable) or "no data set was named"
+    if not sets and not may_be_empty:
+        reasons = "; ".join(skipped) or "no data set was named"
         raise DataError(f"there is nothing to score: {reasons}")
     return sets
+
+
+def _read(name: str | Path, columns: Mapping[str, str] | None, hub_answers: bool) -> ScoredPairs:
+    """The pairs of a data set of a suite (a string), or of a file or folder (a path)."""
+    if isinstance(name, str):
+        return load_scored_pairs(name, from_hub=hub_answers)
+    asked = columns or {}
+    return read_scored_pairs(
+        name, first=asked.get("text"), second=asked.get("text2"), score=asked.get("score")
+    )
+
+
+def _check_scores_differ(pairs: ScoredPairs) -> None:
+    """Raise an error if all pairs have one score: then there is no correlation with it."""
+    if pairs.scores.min() == pairs.scores.max():
+        raise ConstantScores(
+            f"{pairs.name}: the score of all {len(pairs)} pairs is {pairs.scores[0]:g}; a "
+            "correlation needs scores that differ"
+        )
 
 
 def _expand_suites(names: Sequence[str | Path]) -> list[str | Path]:
@@ -167,14 +214,20 @@ def _expand_suites(names: Sequence[str | Path]) -> list[str | Path]:
             found += SUITES[str(name)]
         elif str(name) in known:
             found.append(str(name))
+        elif str(name) in _examples():
+            found.append(example_file(name))
         elif path.exists() or path.suffix or len(path.parts) > 1:
             found.append(path)  # reading it gives the error message
         else:
-            hint = did_you_mean(str(name), [*SUITES, *known])
+            hint = did_you_mean(str(name), [*SUITES, *known, *_examples()])
             raise DataError(
                 f"{name} is neither a file, a folder, a suite nor a data set of a suite{hint}"
             )
     return list(dict.fromkeys(found))
+
+
+def _examples() -> list[str]:
+    return [name for name, option in EXAMPLES.items() if option == "suite"]
 
 
 def _only_file(path_without_suffix: Path) -> Path | None:
@@ -190,6 +243,8 @@ def _only_file(path_without_suffix: Path) -> Path | None:
 def _load_from_hub(name: str) -> ScoredPairs:
     try:
         rows = load_from_hub(name, _HUB[name], split="test")
+    except HubUnreachable as error:
+        raise _HubDown(str(error)) from None
     except (DataError, MissingExtra) as error:
         raise DataSetUnavailable(str(error)) from None
     table: Table = {column: list(rows[column]) for column in rows.column_names}
@@ -221,8 +276,7 @@ def _build_pairs(
         for candidate in (asked,) if asked else usual:
             if candidate in table:
                 return table[candidate]
-        missing = asked or " or ".join(usual)
-        raise DataError(f"{where} has no column {missing}; it has {', '.join(table)}")
+        raise DataError(f"{where} has no column {asked or usual[0]}; it has {', '.join(table)}")
 
     first = column(columns.first, _FIRST)
     second = column(columns.second, _SECOND)
@@ -232,18 +286,8 @@ def _build_pairs(
     if columns.group or any(usual in table for usual in _GROUP):
         groups = [str(value) for value in column(columns.group, _GROUP)]
     for texts in (first, second):
-        _check_texts(texts, where)
+        require_texts(texts, where)
     return ScoredPairs(first, second, np.array(scores), name, groups)
-
-
-def _check_texts(values: list[Any], where: str) -> None:
-    for number, value in enumerate(values, 1):
-        if not isinstance(value, str):
-            kind = type(value).__name__
-            raise DataError(f"{where}: a text is not a string but {kind} in row {number}")
-        if not value.strip():
-            raise DataError(f"{where}: empty text in row {number}")
-    check_whole_characters(values, where)
 
 
 def _score(value: object, row_number: int, where: str) -> float:

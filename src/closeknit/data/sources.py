@@ -9,6 +9,10 @@ from typing import Any
 from closeknit.errors import DataError, MissingExtra
 
 
+class HubUnreachable(DataError):
+    """The hub does not answer, whatever data set is asked for."""
+
+
 def data_folder() -> Path | None:
     """The folder that the environment variable CLOSEKNIT_DATA names, if it is set."""
     value = os.environ.get("CLOSEKNIT_DATA")
@@ -39,7 +43,8 @@ def load_from_hub(name: str, repository: str, *configuration: str | None, **opti
     except Exception as error:  # the library documents no closed list of the errors it raises
         message = str(error).strip()
         reason = message.splitlines()[0] if message else type(error).__name__
-        raise DataError(
+        kind = HubUnreachable if isinstance(error, ConnectionError) else DataError
+        raise kind(
             f"{name} could not be loaded from the hub ({repository}: {reason}); "
             "if this machine is offline, set CLOSEKNIT_DATA to a folder that has it"
         ) from None

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from closeknit.data.examples import Examples, Rows
-from closeknit.errors import DataError
+from closeknit.errors import ConfigError, DataError
 
 _CLASSES_SHOWN = 5
 
@@ -25,6 +25,25 @@ def check_classes(examples: Examples, *, at_least: int = 1, what: str = "trainin
     `what` names in the message the thing that needs the rows.
     """
     _check_labels(examples.required_labels, examples.name, at_least, what)
+
+
+def check_metric(metric: str, classes: Sequence[str], scored: Examples) -> None:
+    """Refuse the metric `auc` where it is not defined.
+
+    It needs two classes, and rows of both among the rows that are scored.
+    """
+    if metric != "auc":
+        return
+    if len(classes) != 2:
+        raise ConfigError(
+            f"the metric auc is for two classes, but {scored.name} has {len(classes)}; "
+            "choose another metric, such as mcc"
+        )
+    if len(scored.classes) < 2:
+        raise DataError(
+            f"all {len(scored)} rows of {scored.name} that are scored have the label "
+            f'"{scored.classes[0]}"; the metric auc needs rows of both classes'
+        )
 
 
 def _check_labels(labels: Sequence[str], name: str, at_least: int, what: str) -> None:

@@ -41,6 +41,17 @@ def check_texts(values: Sequence[object], column: str, where: str, *, empty: str
     return blank
 
 
+def require_texts(values: Sequence[object], where: str) -> None:
+    """Refuse a column unless every value is a text that is not blank."""
+    for number, value in enumerate(values, 1):
+        if not isinstance(value, str):
+            kind = type(value).__name__
+            raise DataError(f"{where}: a text is not a string but {kind} in row {number}")
+        if not value.strip():
+            raise DataError(f"{where}: empty text in row {number}")
+    check_whole_characters(values, where)
+
+
 def refuse_blank_texts(blank: Sequence[int], where: str) -> None:
     """Raise an error that names the rows with a blank text, if there are any."""
     if blank:

@@ -1,42 +1,24 @@
-"""Scores of an embedding: similarity of pairs, geometry, classes and retrieval. Without torch.
+"""Scores of an embedding, one function for each kind of evaluation. Without torch.
 
 Everything here takes an encoder as a function from a list of texts to rows (n, d), one per text.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from closeknit import metrics
+from closeknit.data.evaluation_sets import LabelledPairs, Lexicon, Linking
 from closeknit.data.examples import Examples
-from closeknit.data.scored_pairs import SUITES, ScoredPairs, read_suites
+from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.splits import check_classes
-from closeknit.errors import ConfigError, DataError, ModelError, did_you_mean
+from closeknit.errors import DataError, ModelError
 
 Vectors = npt.NDArray[np.float32]
 Encode = Callable[[list[str]], Vectors]
-
-MEASURES = ("spearman", "pearson", "spearman_of_groups", "alignment", "uniformity", "anisotropy")
-_GEOMETRY = ("alignment", "uniformity", "anisotropy")  # shown as they are; all others times 100
-
-
-@dataclass(frozen=True)
-class Score:
-    """One value of a measure on a data set, and the number of pairs or texts that it is over."""
-
-    data: str
-    measure: str
-    value: float
-    n: int
-
-
-# ---------------------------------------------------------------- measures
 
 
 def sts_scores(encode: Encode, pairs: ScoredPairs) -> dict[str, float]:
@@ -46,7 +28,7 @@ def sts_scores(encode: Encode, pairs: ScoredPairs) -> dict[str, float]:
     `spearman_of_groups` is the plain mean over the groups, as in some other papers. The two
     numbers differ by several points.
     """
-    first, second = _encode_columns(encode, [pairs.first, pairs.second])
+    first, second = encode_columns(encode, [pairs.first, pairs.second])
     cosines = metrics.pair_cosines(first, second)
     scores = {
         "spearman": metrics.spearman(cosines, pairs.scores),
@@ -98,7 +80,7 @@ def geometry_scores(
         chosen = [chosen[i] for i in np.sort(drawn)]
     similar_first = [pairs.first[i] for i in similar]
     similar_second = [pairs.second[i] for i in similar]
-    first, second, z = _encode_columns(encode, [similar_first, similar_second, chosen])
+    first, second, z = encode_columns(encode, [similar_first, similar_second, chosen])
     return {
         "alignment": metrics.alignment(first, second),
         "uniformity": metrics.uniformity(z),
@@ -120,7 +102,7 @@ def labelled_scores(
                 f"{part.name} holds pairs of texts; an embedding is scored on single texts"
             )
     check_classes(train, what="a probe")
-    z, test_z = _encode_columns(encode, [train.texts, test.texts])
+    z, test_z = encode_columns(encode, [train.texts, test.texts])
     y = np.asarray(train.required_labels)
     test_y = np.asarray(test.required_labels)
     return {
@@ -143,12 +125,53 @@ def retrieval_scores(encode: Encode, pairs: Sequence[tuple[str, str]]) -> dict[s
     relevant: dict[str, list[int]] = {}
     for query, answer in pairs:
         relevant.setdefault(query, []).append(number_of[answer])
-    queries, documents = _encode_columns(encode, [list(relevant), answers])
+    queries, documents = encode_columns(encode, [list(relevant), answers])
     scores = metrics.retrieval_scores(queries, documents, list(relevant.values()))
     return {**scores, "n": len(relevant)}
 
 
-def _encode_columns(encode: Encode, columns: Sequence[Sequence[str]]) -> list[Vectors]:
+def lexicon_scores(
+    encode: Encode, lexicon: Lexicon, *, neighbours: int | None = 10
+) -> dict[str, float]:
+    """Bilingual lexicon induction: accuracy@1 and accuracy@5 of the translations; `n` words.
+
+    The candidates nearest to each word by CSLS over this many `neighbours` are its translations
+    (`closeknit.metrics.csls`); with None they are the nearest by the plain cosine. A word is right
+    if one of its translations in the dictionary is among the first 1 or 5.
+    """
+    number_of = {word: number for number, word in enumerate(lexicon.candidates)}
+    words, candidates = encode_columns(encode, [list(lexicon.translations), lexicon.candidates])
+    correct = [[number_of[word] for word in own] for own in lexicon.translations.values()]
+    scores = metrics.nearest_accuracy(words, candidates, correct, neighbours=neighbours)
+    return {**scores, "n": len(lexicon)}
+
+
+def linking_scores(encode: Encode, linking: Linking) -> dict[str, float]:
+    """Entity linking: accuracy@1 and accuracy@5 of the concepts of mentions; `n` mentions.
+
+    Each mention is compared with all names by the cosine. It is right if one of the first 1 or 5
+    names is a name of its concept.
+    """
+    names_of: dict[str, list[int]] = {}
+    for number, ids in enumerate(linking.names.values()):
+        for concept in ids:
+            names_of.setdefault(concept, []).append(number)
+    texts = [text for text, _ in linking.mentions]
+    mentions, names = encode_columns(encode, [texts, list(linking.names)])
+    correct = [
+        [number for concept in ids for number in names_of.get(concept, [])]
+        for _, ids in linking.mentions
+    ]
+    return {**metrics.nearest_accuracy(mentions, names, correct), "n": len(linking)}
+
+
+def entailment_scores(encode: Encode, pairs: LabelledPairs) -> dict[str, float]:
+    """The AUC of the cosine: does it tell pairs of label 1 from pairs of label 0; `n` pairs."""
+    first, second = encode_columns(encode, [pairs.first, pairs.second])
+    return {"auc": metrics.auc(pairs.labels, metrics.pair_cosines(first, second)), "n": len(pairs)}
+
+
+def encode_columns(encode: Encode, columns: Sequence[Sequence[str]]) -> list[Vectors]:
     """The vectors of each column of texts; a text that occurs several times is encoded once."""
     texts = list(dict.fromkeys(text for column in columns for text in column))
     vectors = np.asarray(encode(texts))
@@ -164,121 +187,3 @@ def _encode_columns(encode: Encode, columns: Sequence[Sequence[str]]) -> list[Ve
         raise ModelError(f"the vector that the encoder made of {text[:60]!r} is not finite{others}")
     row_of = {text: row for row, text in enumerate(texts)}
     return [vectors[[row_of[text] for text in column]] for column in columns]
-
-
-# ---------------------------------------------------------------- suites
-
-
-def _print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def evaluate_suite(
-    encode: Encode,
-    names: str | Path | Sequence[str | Path],
-    *,
-    measures: Sequence[str] = ("spearman",),
-    log: Callable[[str], None] = _print_to_stderr,
-) -> list[Score]:
-    """Scores on suites, data sets of suites, and files or folders of scored pairs, in that order.
-
-    A known data set that is not available is skipped, and `log` gets a message. This is an error
-    only if nothing else was asked for. Geometry is measured on the texts of the set itself.
-    """
-    for measure in measures:
-        if measure not in MEASURES:
-            raise ConfigError(f"unknown measure {measure}{did_you_mean(measure, MEASURES)}")
-    sets = read_suites(names, log=log)  # errors in any of them are reported before scoring starts
-    return [score for pairs in sets for score in _score_set(encode, pairs, measures)]
-
-
-def _score_set(encode: Encode, pairs: ScoredPairs, measures: Sequence[str]) -> list[Score]:
-    """The scores on one set of pairs, whose texts are encoded once for all measures."""
-    vectors: dict[str, Vectors] = {}
-
-    def encode_once(texts: list[str]) -> Vectors:
-        if not vectors:
-            (rows,) = _encode_columns(encode, [pairs.texts])
-            vectors.update(zip(pairs.texts, rows, strict=True))
-        return np.stack([vectors[text] for text in texts])
-
-    values: dict[str, float] = {}
-    if any(measure not in _GEOMETRY for measure in measures):
-        values |= sts_scores(encode_once, pairs)
-    if any(measure in _GEOMETRY for measure in measures):
-        values |= geometry_scores(encode_once, pairs, pairs.texts)
-    counts = {"alignment": "positives", "uniformity": "texts", "anisotropy": "texts"}
-    return [
-        Score(pairs.name, measure, values[measure], int(values[counts.get(measure, "n")]))
-        for measure in measures
-        if measure in values  # a set without groups has no mean over groups
-    ]
-
-
-def score_rows(data: str, values: dict[str, float]) -> list[Score]:
-    """The values of `sts_scores`, `labelled_scores` or `retrieval_scores` as rows of a table."""
-    count = int(values["n"])
-    return [Score(data, name, value, count) for name, value in values.items() if name != "n"]
-
-
-# ---------------------------------------------------------------- tables
-
-
-def scores_table(scores: dict[str, list[Score]]) -> str:
-    """A Markdown table with a row per data set and measure, and a column per model.
-
-    Below stands the mean of each suite. Accuracies and correlations are multiplied by 100. A mean
-    is shown only if a model has scores on all sets of the suite that occur in the table, so that
-    all means of a row are over the same sets.
-    """
-    cells: dict[tuple[str, str], dict[str, Score]] = {}
-    for model, rows in scores.items():
-        for row in rows:
-            cell = cells.setdefault((row.data, row.measure), {})
-            if cell.setdefault(model, row) != row:
-                raise DataError(f"{model} has two different values of {row.measure} on {row.data}")
-    lines = [
-        "| " + " | ".join(["data", "measure", "n", *map(_escaped, scores)]) + " |",
-        "| --- | --- | ---: |" + " ---: |" * len(scores),
-    ]
-    for (data, measure), by_model in cells.items():
-        counts = dict.fromkeys(score.n for score in by_model.values())
-        shown = [
-            _format_value(measure, by_model[model].value) if model in by_model else "–"
-            for model in scores
-        ]
-        n = " / ".join(f"{count:,}" for count in counts)
-        lines.append(_table_line(_escaped(data), measure, n, shown))
-    for suite in SUITES:
-        lines += _mean_of_suite(suite, cells, list(scores))
-    return "\n".join(lines) + "\n"
-
-
-def _mean_of_suite(
-    suite: str, cells: dict[tuple[str, str], dict[str, Score]], models: Sequence[str]
-) -> list[str]:
-    """The line with the means of a suite, if the table has at least two sets of it."""
-    members = SUITES[suite]
-    present = [cells[data, "spearman"] for data in members if (data, "spearman") in cells]
-    if len(present) < 2:
-        return []
-    means: list[str] = []
-    for model in models:
-        values = [by_model[model].value for by_model in present if model in by_model]
-        is_complete = len(values) == len(present)
-        means.append(_format_value("spearman", float(np.mean(values))) if is_complete else "–")
-    title = f"{suite.upper() if suite == 'sts' else suite} average"
-    return [_table_line(title, "spearman", f"{len(present)} of {len(members)} sets", means)]
-
-
-def _table_line(data: str, measure: str, n: str, values: Sequence[str]) -> str:
-    label = measure if measure in _GEOMETRY else f"{measure} × 100"
-    return f"| {data} | {label} | {n} | {' | '.join(values)} |"
-
-
-def _format_value(measure: str, value: float) -> str:
-    return f"{value:.3f}" if measure in _GEOMETRY else f"{100 * value:.2f}"
-
-
-def _escaped(name: str) -> str:
-    return name.replace("|", "\\|")

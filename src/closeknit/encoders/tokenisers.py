@@ -20,7 +20,12 @@ from closeknit.errors import ConfigError, ModelError
 
 
 class Tokeniser(Protocol):
-    """Turns examples into tokens, and saves itself beside the weights of an encoder."""
+    """Turns examples into tokens, and saves itself beside the weights of an encoder.
+
+    `unknown_id` is the token that stands for what the vocabulary does not have, if there is one.
+    """
+
+    unknown_id: int | None
 
     def __call__(self, examples: Examples) -> Tokens: ...
 
@@ -58,6 +63,7 @@ class PretrainedTokeniser:
             raise ConfigError(f"encoder.max_length is {max_length}; it must be at least {smallest}")
         self.tokenizer = tokenizer
         self.max_length = max_length
+        self.unknown_id: int | None = tokenizer.unk_token_id
 
     def __call__(self, examples: Examples) -> Tokens:
         return tokenised_in_chunks(examples, self._tokenise)
@@ -133,6 +139,7 @@ class FileTokeniser:
         self.has_token_types = has_token_types
         self.folder = folder
         self.pad_id: int = tokenizer.token_to_id(settings["pad_token"])
+        self.unknown_id: int | None = tokenizer.token_to_id(str(settings.get("unk_token")))
         self.pad_type: int = settings.get("pad_token_type_id", 0)
         self.pad_left = settings.get("padding_side", "right") == "left"
         self.mask_token: str | None = settings.get("mask_token")
@@ -298,6 +305,7 @@ class RememberingTokeniser:
     def __init__(self, tokeniser: Tokeniser, examples: Examples) -> None:
         self.tokeniser = tokeniser
         self.tokens = tokeniser(examples)
+        self.unknown_id = tokeniser.unknown_id
         self.row_of = {key: row for row, key in enumerate(self._keys(examples))}
 
     def __call__(self, examples: Examples) -> Tokens:
@@ -362,6 +370,7 @@ class WordTokeniser:
     def __init__(self, words: Sequence[str], max_length: int) -> None:
         self.words = list(words)
         self.max_length = max_length
+        self.unknown_id: int | None = self.UNKNOWN
         self.id_of = {word: i + 3 for i, word in enumerate(self.words)}
         if any(self._several_characters.search(word) for word in self.words):
             self._word = self._word_before

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+# The columns of the table of a classifier's scores; older models have only the first three.
+_CLASS_MEASURES = {
+    "accuracy": "accuracy",
+    "weighted F1": "weighted_f1",
+    "macro F1": "macro_f1",
+    "MCC": "mcc",
+    "AUC": "auc",
+}
+
 
 def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The card of a sentence encoder."""
@@ -125,13 +134,12 @@ def model_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     for part in ("test", "validation"):
         scores = metrics.get(part)
         if scores:
+            known = {title: name for title, name in _CLASS_MEASURES.items() if name in scores}
             lines += [
-                f"| {part} rows | accuracy | weighted F1 | macro F1 |",
-                "|---|---|---|---|",
+                f"| {part} rows | " + " | ".join(known) + " |",
+                "|---|" + "---|" * len(known),
                 f"| {scores['n']} | "
-                + " | ".join(
-                    f"{scores[name]:.4f}" for name in ("accuracy", "weighted_f1", "macro_f1")
-                )
+                + " | ".join(f"{scores[name]:.4f}" for name in known.values())
                 + " |",
                 "",
             ]

@@ -31,8 +31,8 @@ from closeknit.training.schedules import ScheduleConfig
 
 KINDS = ("classify", "pair_classify", "pair_score")
 METRICS = {
-    "classify": ("accuracy", "weighted_f1", "macro_f1"),
-    "pair_classify": ("accuracy", "weighted_f1", "macro_f1"),
+    "classify": ("accuracy", "weighted_f1", "macro_f1", "mcc", "auc"),
+    "pair_classify": ("accuracy", "weighted_f1", "macro_f1", "mcc", "auc"),
     "pair_score": ("pearson", "spearman"),
 }
 
@@ -79,8 +79,8 @@ class TaskConfig(SettingsTable, table="task"):
         "",
         default_text="by kind",
         choices=("", *dict.fromkeys(name for names in METRICS.values() for name in names)),
-        help="Metric of the task: `accuracy` (the default), `weighted_f1` or `macro_f1` for classes; "
-        "`pearson` (the default) or `spearman` for scores.",
+        help="Metric of the task: `accuracy` (the default), `weighted_f1`, `macro_f1`, `mcc` or, for "
+        "two classes, `auc` for classes; `pearson` (the default) or `spearman` for scores.",
     )
     rows: int = setting(
         0, at_least=0, help="Train on this many rows, drawn at random. 0 is all rows."

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from closeknit.data.examples import Examples, label_numbers
-from closeknit.data.splits import Parts
+from closeknit.data.splits import Parts, check_metric
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.inference import Floats, outputs, softmax
 from closeknit.encoders.tokenisers import Tokeniser
@@ -167,6 +167,7 @@ class MultiTaskModel(SavedModel):
         """Refuse examples that a task could not be scored on."""
         with named(name):
             self.answers[name].targets(as_asked(examples, self.task(name)))
+            check_metric(self.task(name).measure, self.answers[name].labels, examples)
 
     def rows(self, name: str, examples: Examples) -> Tokens:
         return encoder_rows(self.tokeniser, self.heads[name], as_asked(examples, self.task(name)))
@@ -218,6 +219,8 @@ class MultiTaskModel(SavedModel):
 
     def evaluate(self, data: dict[str, Examples]) -> dict[str, Any]:
         """The scores of each task, and the average of their metrics."""
+        for name, examples in data.items():
+            self.check(name, examples)
         found = {name: self.score(name, examples) for name, examples in data.items()}
         return {**found, "average": self.average(found)}
 
@@ -331,7 +334,7 @@ def _scores(
     answers: Answers, expected: npt.NDArray[Any], given: Floats, examples: Examples
 ) -> dict[str, Any]:
     if answers.labels:
-        return classification_scores(expected, given.argmax(axis=1), answers.labels)
+        return classification_scores(expected, given.argmax(axis=1), answers.labels, given)
     truth, found = np.array(examples.required_scores), answers.scores(given)
     return {
         "pearson": pearson(truth, found),

@@ -19,6 +19,8 @@ METRIC_NAMES = {
     "accuracy": "accuracy",
     "weighted_f1": "weighted F1",
     "macro_f1": "macro F1",
+    "mcc": "MCC",
+    "auc": "AUC",
     "pearson": "Pearson",
     "spearman": "Spearman",
 }

@@ -10,7 +10,7 @@ from closeknit.settings import SettingsTable, setting
 
 SCHEDULES = ("linear", "cosine", "constant")
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-METRICS = ("weighted_f1", "accuracy", "macro_f1")
+METRICS = ("weighted_f1", "accuracy", "macro_f1", "mcc", "auc")
 
 # Epochs left open: this many for 1,000 rows of a few classes, more for fewer rows.
 EPOCHS_OF_1000 = 6
@@ -137,7 +137,10 @@ class TrainConfig(SettingsTable, table="train"):
         "None is 2 for objectives that compare rows with each other.",
     )
     metric: str = setting(
-        "weighted_f1", choices=METRICS, help="Metric that chooses the best epoch."
+        "weighted_f1",
+        choices=METRICS,
+        help="Metric that chooses the best epoch. `mcc` is Matthews' correlation; `auc`, the area "
+        "under the ROC curve, is for two classes.",
     )
     deterministic: bool = setting(
         True, help="Whether the same seed gives the same bits on a GPU too."
