@@ -98,6 +98,17 @@ def test_the_answers_of_the_architecture_page_are_files():
             assert (SOURCE / path).is_file(), f"docs/architecture.md names {path}; no such file"
 
 
+def test_the_readme_can_be_read_quickly():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    prose = re.sub(r"```.*?```", "", readme, flags=re.S)
+    for block in prose.split("\n\n"):
+        lines = block.strip().splitlines()
+        if lines and not lines[0].startswith("|"):
+            assert len(lines) <= 4, f"README.md: more than four lines: {lines[0]}"
+    for cell in re.findall(r"(?<=\|)[^|\n]+(?=\|)", prose):
+        assert len(cell.split()) <= 30, f"README.md: more than 30 words in a cell: {cell}"
+
+
 def test_commands_in_the_documents_exist():
     from closeknit.cli import app
 
