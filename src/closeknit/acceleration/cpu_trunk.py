@@ -1,4 +1,4 @@
-"""The forward and backward passes of BERT-like trunks on a CPU, without computing what is not read.
+"""The passes of BERT-like trunks on a CPU, which leave out padding and what nothing reads.
 
 Linear layers and normalisations compute real tokens only, and no padding. Where only the first
 token of each text is read, the last layer computes no other. Dropout takes 16 random bits per

@@ -92,7 +92,7 @@ class UpdateParts:
     rates: Tensor  # on the device, the learning rate of each parameter group
     clip: float
     not_finite: Tensor  # on the device: 1 from the first update on that was not finite
-    skips_on_device: bool  # whether such updates are skipped without a look from the host
+    skips_on_device: bool  # whether such updates are skipped without reading from the device
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -114,22 +114,22 @@ class Engine:
         return contextlib.nullcontext()
 
     def begin_chunk(self, seed: int) -> None:
-        """What follows is a chunk of a batch, with dropout of this seed from its start."""
+        """Begin a chunk of a batch: dropout starts with this seed."""
 
     def reads(self, encoder: Encoder, views: Iterable[str]) -> None:
-        """What follows is read by these views: what none of them reads need not be computed."""
+        """Announce which views read the next pass; what no view reads need not be computed."""
 
     # -- one update, in the order of these methods
 
     def prepare_update(self) -> None:
-        """Make ready what the forward passes read."""
+        """Prepare what the forward passes read, such as copies of weights."""
 
     def clear_gradients(self) -> None:
-        """Forget the gradients of the update before."""
+        """Forget the gradients of the last update."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def collect_gradients(self, *, only_batch: bool) -> None:
-        """Let the parameters have the gradients of the backward pass that was just done.
+        """Give the gradients of the last backward pass to the parameters.
 
         `only_batch` says that no other backward pass and no other process adds to them before the
         update.

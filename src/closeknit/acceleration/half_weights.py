@@ -1,6 +1,6 @@
 """Half-precision copies of the weights of linear layers, made together once per update.
 
-Under autocast every weight is cast on its own, and so is its gradient on the way back: hundreds of
+Under autocast every weight is cast separately, and so is its gradient on the way back: hundreds of
 small kernels. Here one operation makes all copies, and one operation brings all gradients back. The
 numbers are the same.
 """
@@ -120,7 +120,7 @@ class HalfWeights:
         return gradients
 
     def in_use(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, layers that have a copy of their own read it."""
+        """Inside, layers whose copy is not shared read this copy."""
         return linears_reading(self._read_by_layers)
 
     @torch.no_grad()

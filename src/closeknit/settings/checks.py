@@ -61,9 +61,7 @@ def check_type(name: str, value: Any, expected: Any, example: str = "") -> None:
 
 
 def fits(value: Any, expected: Any) -> bool:
-    """Whether a value is of the expected type; a whole number is a number, a truth value is
-    none.
-    """
+    """Whether a value is of the expected type: a whole number is a number, a truth value is not."""
     if expected is Any or type(value) is expected:
         return True
     origin, inner = typing.get_origin(expected), typing.get_args(expected)
@@ -84,7 +82,7 @@ def fits(value: Any, expected: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number; a truth value is none."""
+    """Whether a value is a number; a truth value does not count as one."""
     return type(value) in (int, float) or (
         isinstance(value, numbers.Real) and not isinstance(value, bool)
     )
