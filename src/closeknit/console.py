@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
-SECONDS_BETWEEN_LINES = 10.0  # where the error stream is a file or a pipe
-SECONDS_BETWEEN_REDRAWS = 0.2  # of the bar: reading a loss waits for the GPU
+SECONDS_BETWEEN_LINES = 10.0  # if the error stream is a file or a pipe
+SECONDS_BETWEEN_REDRAWS = 0.2  # not less: to draw the bar, a loss is read, which waits for the GPU
 
 
 class ShownStep(Protocol):

@@ -91,7 +91,7 @@ class UpdateParts:
     precision: Precision
     rates: Tensor  # on the device, the learning rate of each parameter group
     clip: float
-    not_finite: Tensor  # on the device: 1 from the first update on that was not finite
+    not_finite: Tensor  # on the device: 1 after the first update that was not finite
     skips_on_device: bool  # whether such updates are skipped without reading from the device
 
     @property
@@ -192,9 +192,8 @@ class CpuEngine(Engine):
         token_views = [view for view in views if view.endswith("tokens")]
         for other, trunk in zip(self.encoders, self.trunks, strict=True):
             if trunk is not None:
-                read = (
-                    token_views if other is encoder else []
-                )  # of a second encoder only the pooled vector
+                # Of a second encoder, objectives read the pooled vector only.
+                read = token_views if other is encoder else []
                 trunk.first_only = not read and other.pooling in ("first", "own")
                 trunk.skip_padding = "all_tokens" not in read
 
@@ -217,7 +216,7 @@ class GpuEngine(Engine):
             convert_dropout(learners, skip=_with_fast_pass(self.encoders, self.trunks))
         self.copies_are_old = True
         self.seed = torch.zeros((), dtype=torch.int64)
-        self.places_drawn = 0  # in the heads, since the seed was set
+        self.places_drawn = 0  # number of dropout masks drawn in the heads since the seed was set
 
     @contextlib.contextmanager
     def forward_context(self, seed: Tensor) -> Iterator[None]:

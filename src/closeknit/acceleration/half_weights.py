@@ -22,7 +22,7 @@ class HalfCopy:
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype) -> None:
         self.layers = tuple(layers)
-        self.weights: list[Any] = [layer.weight for layer in layers]  # what the copies are made of
+        self.weights: list[Any] = [layer.weight for layer in layers]  # the originals
         self.biases: list[Any] = [layer.bias for layer in layers if layer.bias is not None]
         self.sizes = [layer.out_features for layer in layers]
         learns = any(weight.requires_grad for weight in self.weights)

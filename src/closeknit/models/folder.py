@@ -152,9 +152,17 @@ def _remove_if_empty(folder: Path) -> None:
 
 FORMAT = 1
 UNFINISHED = "unfinished-model"  # a model that is being written
-STATES, LOCK, IDENTITY = "checkpoints", "lock", "run.json"  # of a run that is not finished
-TO_LOOK_AT = (".csv", ".png", ".md", ".html")  # files that loading a model does not need
-ALONE = "alone"  # models of single tasks, beside the one of all
+# The folder of an unfinished run inside the model folder, and its two files.
+STATES = "checkpoints"
+LOCK = "lock"
+IDENTITY = "run.json"
+TO_LOOK_AT = (
+    ".csv",
+    ".png",
+    ".md",
+    ".html",
+)  # files for people, which loading a model does not need
+ALONE = "alone"  # the folder of the models that are trained on one task each
 
 
 def is_ours(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from closeknit.charts.svg import Curve, line_chart
 from closeknit.reports.multitask_folder import MultitaskFolder, Records, as_table, finite
 from closeknit.reports.page import whole_ticks
 
-SHOWN_POINTS = 60  # of a curve
+SHOWN_POINTS = 60  # points of a curve; a longer one is thinned out
 AVERAGE_COLOUR = 0
 
 

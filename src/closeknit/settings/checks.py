@@ -31,7 +31,9 @@ class Rule:
     default_text: str = ""  # stands in the documentation instead of the default
     changes_result: bool = True  # whether a resumed run must have the same value
     since: int = 1  # the format of keys in which the setting appeared
-    before: Any = UNSET  # what runs did before the setting existed; unset: the default
+    before: Any = (
+        UNSET  # the value that counts for runs from before the setting; unset: the default
+    )
 
 
 def check_value(name: str, value: Any, expected: Any, rule: Rule) -> None:
