@@ -11,32 +11,57 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-# One row of boxes a stage: (title, what it gives, the file it lives in).
+from package_picture import packages
+
+# One row of boxes per stage: (title, what it gives, the package or file it lives in).
 ROWS = [
     (
         "learn",
         [
             ("read", "Examples", "data"),
-            ("tokenise", "ids, once", "tokens"),
-            ("batch", "rows that meet", "samplers, tasks"),
-            ("encode", "(R, T, H)", "encoder"),
-            ("views", "logits, pooled, tokens", "heads"),
+            ("tokenise", "ids, once", "encoders/tokens"),
+            ("batch", "rows that meet", "training/batches"),
+            ("encode", "(R, T, H)", "encoders/encoder"),
+            ("views", "logits, pooled, …", "encoders/views"),
             ("objective", "one number", "objectives"),
-            ("update", "Step", "training"),
+            ("update", "Step", "training/loop"),
         ],
     ),
     (
         "measure",
         [
-            ("evaluate", "scores", "evaluation, metrics"),
-            ("save", "model folder", "model"),
-            ("record", "Result rows", "studies"),
-            ("report", "table, test, picture", "studies, charts"),
+            ("evaluate", "scores", "metrics"),
+            ("save", "model folder", "models"),
+            ("record", "Result rows", "studies/results"),
+            ("report", "table, test, picture", "reports"),
         ],
     ),
 ]
 WIDTH, HEIGHT, GAP, LEFT, TOP, PITCH = 128, 74, 26, 86, 26, 132
 INK, SOFT, FILL, ACCENT = "#22313a", "#5b6770", "#f3f5f6", "#c8553d"
+COLOURS = ["#2e6f95", "#c8553d"]
+FAINT = "#d5dadd"
+
+# Each colour of the pictures, and the colour in its place where the reader prefers a dark page.
+DARK = {
+    "white": "#12181c",
+    INK: "#e4eaed",
+    SOFT: "#a3b0b8",
+    FILL: "#1e282e",
+    FAINT: "#46545c",
+    COLOURS[0]: "#6bb3dd",
+    COLOURS[1]: "#e8836e",
+}
+
+
+def style() -> str:
+    """The style sheet of a picture: its other colours for dark pages."""
+    rules = "".join(
+        f'[{attribute}="{light}"]{{{attribute}:{dark}}}'
+        for light, dark in DARK.items()
+        for attribute in ("fill", "stroke")
+    )
+    return f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
 
 
 def words(x: float, y: float, text: str, size: int, colour: str, more: str = "") -> str:
@@ -66,6 +91,7 @@ def dataflow() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="Helvetica, Arial, sans-serif">',
         f'<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{SOFT}"/></marker></defs>',
+        style(),
         f'<rect width="{width}" height="{height}" fill="white"/>',
     ]
     for row, (stage, boxes) in enumerate(ROWS):
@@ -103,7 +129,6 @@ def dataflow() -> str:
 # Eight texts of two classes at these angles, and the places of learnt centers.
 ANGLES = [(0, 15), (0, 60), (0, 100), (0, 215), (1, 40), (1, 150), (1, 185), (1, 300)]
 CENTERS = [[30.0, 80.0], [170.0, 260.0]]
-COLOURS = ["#2e6f95", "#c8553d"]
 
 
 def panels() -> list[tuple[str, Any, list[list[float]]]]:
@@ -149,13 +174,14 @@ def pulls_and_pushes() -> str:
         'font-family="Helvetica, Arial, sans-serif">',
         f'<defs><marker id="head" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker></defs>',
+        style(),
         f'<rect width="{columns * size}" height="{2 * size + 30}" fill="white"/>',
     ]
     y = torch.tensor([label for label, _ in ANGLES])
     for number, (title, loss, centers) in enumerate(panels()):
         x0, y0 = (number % columns + 0.5) * size, (number // columns + 0.5) * size + 16
         parts.append(words(x0, y0 - radius - 28, title, 14, INK, 'font-weight="600"'))
-        parts.append(f'<circle cx="{x0}" cy="{y0}" r="{radius}" fill="none" stroke="#d5dadd"/>')
+        parts.append(f'<circle cx="{x0}" cy="{y0}" r="{radius}" fill="none" stroke="{FAINT}"/>')
         angle = torch.tensor(
             [math.radians(d) for _, d in ANGLES], dtype=torch.float64, requires_grad=True
         )
@@ -167,7 +193,7 @@ def pulls_and_pushes() -> str:
             for i in range(4):
                 (ax, ay), (bx, by) = (place(x0, y0, radius, float(angle[j])) for j in (i, i + 4))
                 parts.append(
-                    f'<path d="M{ax} {ay} L{bx} {by}" stroke="#d5dadd" stroke-dasharray="3 3"/>'
+                    f'<path d="M{ax} {ay} L{bx} {by}" stroke="{FAINT}" stroke-dasharray="3 3"/>'
                 )
         for label, own in enumerate(centers):
             for degrees in own:
@@ -201,6 +227,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "images"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "dataflow.svg").write_text(dataflow(), encoding="utf-8")
+    (folder / "packages.svg").write_text(packages(style()), encoding="utf-8")
     (folder / "objectives.svg").write_text(pulls_and_pushes(), encoding="utf-8")
     if len(sys.argv) == 1:
         import settings_pages

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar
 
-SECONDS_BETWEEN_LINES = 10.0  # where the error stream is a file or a pipe
-SECONDS_BETWEEN_REDRAWS = 0.2  # of the bar: reading a loss waits for the GPU
+SECONDS_BETWEEN_LINES = 10.0  # if the error stream is a file or a pipe
+SECONDS_BETWEEN_REDRAWS = 0.2  # not less: to draw the bar, a loss is read, which waits for the GPU
 
 
 class ShownStep(Protocol):
@@ -73,14 +73,14 @@ class _Speed:
     """Steps per second since the first step that this process saw."""
 
     def __init__(self) -> None:
-        self.begun = time.monotonic()
+        self.started = time.monotonic()
         self.first: int | None = None  # the step before the first one: a resumed run begins later
 
     def after(self, number: int) -> float:
         """The speed after the step with this number."""
         if self.first is None:
             self.first = number - 1
-        return (number - self.first) / max(time.monotonic() - self.begun, 1e-9)
+        return (number - self.first) / max(time.monotonic() - self.started, 1e-9)
 
 
 def _facts(step: ShownStep, scores: dict[str, float], speed: float) -> str:
@@ -125,7 +125,7 @@ def _with_bar(fit: Followed[AStep], label: str) -> Iterator[AStep]:
 
 def _with_lines(fit: Followed[AStep], label: str) -> Iterator[AStep]:
     speed = _Speed()
-    written = speed.begun
+    written = speed.started
     for step in fit:
         steps_per_second = speed.after(step.number)
         now = time.monotonic()

@@ -1,4 +1,4 @@
-"""Files with one JSON object per line."""
+"""Text and files with one JSON object per line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,34 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from closeknit.errors import DataError
+
+
+def parse_json_lines(
+    text: str, where: str, *, damaged: Literal["refuse", "skip"] = "refuse"
+) -> Iterator[dict[str, Any]]:
+    """The objects of a text, one per line; blank lines are skipped.
+
+    A line that is not a JSON object is refused with its number, or skipped with `damaged="skip"`.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            if damaged == "skip":
+                continue
+            reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+            raise DataError(f"{where}, line {number}: not JSON ({reason})") from None
+        if isinstance(record, dict):
+            yield record
+        elif damaged == "refuse":
+            raise DataError(
+                f'{where}, line {number}: expected an object such as {{"text": …, "label": …}}'
+            )
 
 
 def append_json_line(path: Path, record: Mapping[str, Any]) -> None:
@@ -41,8 +68,7 @@ def read_json_lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     for line in path.read_bytes().split(b"\n"):
         try:
-            record = json.loads(line.decode("utf-8"))
-        except (ValueError, RecursionError):
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
             continue
-        if isinstance(record, dict):
-            yield record
+        yield from parse_json_lines(text, str(path), damaged="skip")

@@ -205,7 +205,7 @@ def forget(folder, key):
         (lambda f: change(f, "paired", None) or forget(f, "paired"), "damaged"),
         (lambda f: change(f, "labels", ["a", "a", "b"]), "not a list of different names"),
         (lambda f: change(f, "run", []), "damaged"),
-        (lambda f: change(f, "format", 99), "format 99"),
+        (lambda f: change(f, "format", 99), "format 99 and was written by Closeknit 0"),
         (lambda f: change(f, "kind", "cake"), "does not describe a model of Closeknit"),
         (lambda f: change(f, "encoder", {}), "is damaged"),
         (lambda f: change(f, "run", {"train": {"epochz": 3}}), "unknown setting train.epochz"),

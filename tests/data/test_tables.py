@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.data import Columns, read_file, read_folder, read_table
-from closeknit.data.json_lines import parse_json_lines
 from closeknit.errors import DataError
+from closeknit.json_lines import parse_json_lines
 
 ROWS = [
     ("a card", "lost"),

@@ -1,4 +1,4 @@
-"""The forward and backward passes of BERT-like trunks on a CPU, without computing what is not read.
+"""The passes of BERT-like trunks on a CPU, which leave out padding and what nothing reads.
 
 Linear layers and normalisations compute real tokens only, and no padding. Where only the first
 token of each text is read, the last layer computes no other. Dropout takes 16 random bits per
@@ -26,18 +26,17 @@ from closeknit.encoders.architecture import (
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """Which of the places of a batch, R texts of T places, are computed."""
+    """Which tokens of a batch are computed. The batch is a grid of R texts with T places each."""
 
     rows: int
     width: int
-    places: (
-        Tensor | None
-    )  # (N,) the places that are computed, as numbers in the flat batch; None: all of them
-    first_tokens: Tensor  # (R,) where the first token of each text is among those that are computed
+    # (N,) the places that are computed, as indices into the flat batch; None means all places.
+    places: Tensor | None
+    first_tokens: Tensor  # (R,) index of the first token of each text among the computed tokens
     attention_bias: Tensor  # (R heads, 1, T) -inf where a place is padding, else 0
 
     def chosen(self, grid: Tensor) -> Tensor:
-        """What a grid (R, T) holds at the places that are computed (N,)."""
+        """The values (N,) of a grid (R, T) at the computed places."""
         return grid.flatten() if self.places is None else grid.flatten()[self.places]
 
     def spread(self, x: Tensor) -> Tensor:

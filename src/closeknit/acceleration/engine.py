@@ -93,8 +93,8 @@ class UpdateParts:
     precision: Precision
     rates: Tensor  # on the device, the learning rate of each parameter group
     clip: float
-    not_finite: Tensor  # on the device: 1 from the first update on that was not finite
-    skips_on_device: bool  # whether such updates are skipped without a look from the host
+    not_finite: Tensor  # on the device: 1 after the first update that was not finite
+    skips_on_device: bool  # whether such updates are skipped without reading from the device
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -116,22 +116,22 @@ class Engine:
         return contextlib.nullcontext()
 
     def begin_chunk(self, seed: int) -> None:
-        """What follows is a chunk of a batch, with dropout of this seed from its start."""
+        """Begin a chunk of a batch: dropout starts with this seed."""
 
     def reads(self, encoder: Encoder, views: Iterable[str]) -> None:
-        """What follows is read by these views: what none of them reads need not be computed."""
+        """Announce which views read the next pass; what no view reads need not be computed."""
 
     # -- one update, in the order of these methods
 
     def prepare_update(self) -> None:
-        """Make ready what the forward passes read."""
+        """Prepare what the forward passes read, such as copies of weights."""
 
     def clear_gradients(self) -> None:
-        """Forget the gradients of the update before."""
+        """Forget the gradients of the last update."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def collect_gradients(self, *, only_batch: bool) -> None:
-        """Let the parameters have the gradients of the backward pass that was just done.
+        """Give the gradients of the last backward pass to the parameters.
 
         `only_batch` says that no other backward pass and no other process adds to them before the
         update.
@@ -197,9 +197,8 @@ class CpuEngine(Engine):
         token_views = [view for view in views if view.endswith("tokens")]
         for other, trunk in zip(self.encoders, self.trunks, strict=True):
             if trunk is not None:
-                read = (
-                    token_views if other is encoder else []
-                )  # of a second encoder only the pooled vector
+                # Of a second encoder, objectives read the pooled vector only.
+                read = token_views if other is encoder else []
                 trunk.first_only = not read and other.pooling in ("first", "own")
                 trunk.skip_padding = "all_tokens" not in read
 
@@ -222,7 +221,7 @@ class GpuEngine(Engine):
             convert_dropout(learners, skip=_with_fast_pass(self.encoders, self.trunks))
         self.copies_are_old = True
         self.seed = torch.zeros((), dtype=torch.int64)
-        self.places_drawn = 0  # in the heads, since the seed was set
+        self.places_drawn = 0  # number of dropout masks drawn in the heads since the seed was set
 
     @contextlib.contextmanager
     def forward_context(self, seed: Tensor) -> Iterator[None]:

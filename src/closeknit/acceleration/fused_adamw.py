@@ -16,7 +16,7 @@ class FusedAdamW:
     optimizer.
 
     `copies` are the half-precision copies of weights by the weight's id, which are kept up to date.
-    An update that is not finite leaves everything as it is and sets `not_finite` to 1; so does
+    An update that is not finite changes nothing and sets `not_finite` to 1; so does
     every update after it, until `not_finite` is 0 again.
     """
 
@@ -112,7 +112,7 @@ class FusedAdamW:
             self.optimizer.state[p] = moments
 
     def restart(self) -> None:
-        """Begin anew, in the same memory."""
+        """Start another run in the same memory."""
         torch._foreach_zero_([self.steps, *self.means, *self.variances])
 
     def apply(
@@ -121,7 +121,7 @@ class FusedAdamW:
         """Update the parameters unless something is not finite; give the gradient's length before
         clipping.
 
-        The gradient of a parameter is its own, or the one that `half_gradients` holds under the
+        The gradient is that of the parameter, or the one that `half_gradients` holds under the
         parameter's id.
         """
         from closeknit.acceleration import triton_adamw as adamw

@@ -27,8 +27,8 @@ from closeknit.encoders.architecture import (
     has_hooks,
 )
 
-PLACES_PER_LAYER = 8  # numbers that are kept free for the places of a layer where dropout is drawn
-PLACES_PER_TRUNK = 10_000_000  # trunks side by side draw different dropout
+PLACES_PER_LAYER = 8  # each place of a layer where dropout is drawn has a number below this
+PLACES_PER_TRUNK = 10_000_000  # so that two trunks draw different dropout
 
 
 class GpuTrunk:

@@ -1,6 +1,6 @@
 """Half-precision copies of the weights of linear layers, made together once per update.
 
-Under autocast every weight is cast on its own, and so is its gradient on the way back: hundreds of
+Under autocast every weight is cast separately, and so is its gradient on the way back: hundreds of
 small kernels. Here one operation makes all copies, and one operation brings all gradients back. The
 numbers are the same.
 """
@@ -22,7 +22,7 @@ class HalfCopy:
 
     def __init__(self, layers: Sequence[nn.Linear], dtype: torch.dtype) -> None:
         self.layers = tuple(layers)
-        self.weights: list[Any] = [layer.weight for layer in layers]  # what the copies are made of
+        self.weights: list[Any] = [layer.weight for layer in layers]  # the originals
         self.biases: list[Any] = [layer.bias for layer in layers if layer.bias is not None]
         self.sizes = [layer.out_features for layer in layers]
         learns = any(weight.requires_grad for weight in self.weights)
@@ -120,7 +120,7 @@ class HalfWeights:
         return gradients
 
     def in_use(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, layers that have a copy of their own read it."""
+        """Inside, layers whose copy is not shared read this copy."""
         return linears_reading(self._read_by_layers)
 
     @torch.no_grad()

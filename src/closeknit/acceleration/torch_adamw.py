@@ -50,7 +50,7 @@ class TorchAdamW:
         if self.skips_on_device:
             bad = (~torch.isfinite(total_loss + norm)).float()
             self.not_finite.copy_(torch.maximum(self.not_finite, bad))
-            # where this is 1, torch's fused update leaves everything as it is
+            # where this is 1, torch's fused update changes nothing
             self.optimizer.found_inf = self.not_finite  # type: ignore[attr-defined]
             self.optimizer.step()
         elif bool(torch.isfinite(total_loss)) and (
@@ -61,10 +61,10 @@ class TorchAdamW:
         return norm
 
     def read_state(self) -> None:
-        """The optimizer's own state is what is used here."""
+        """Nothing to do: this update uses the state of torch's optimizer directly."""
 
     def restart(self) -> None:
-        """Begin anew, in the same memory, which captured updates write to."""
+        """Start another run in the same memory, because captured updates write to it."""
         for state in self.optimizer.state.values():
             for moment in state.values():
                 moment.zero_()

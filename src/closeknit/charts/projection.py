@@ -1,4 +1,4 @@
-"""Vectors laid out on a plane."""
+"""Vectors as points on a plane."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def read_texts(file: str, known: Columns | None, changes: list[str] | None) -> E
     """The texts to answer, from a file or from standard input; labels are not needed."""
     from closeknit.data.tables import Columns, read_file
 
-    if known is not None:  # no row goes unanswered, unless --set data.empty=drop says so
+    if known is not None:  # every row gets an answer, unless --set data.empty=drop is given
         known = dataclasses.replace(known, empty="error")
     columns = chosen_columns(known, changes)
     if file == "-":

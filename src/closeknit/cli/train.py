@@ -43,12 +43,12 @@ def train(
     epochs: Annotated[
         int | None,
         typer.Option(
-            help="Passes over the training rows. Default: 10; for auto 3 to 30, by their number."
+            help="Passes over the training rows. Default: 10; for auto 3 to 30, fewer with more rows."
         ),
     ] = None,
     batch_size: Annotated[
         int | None,
-        typer.Option(help="Rows per update. Default: 64; for auto 16 or 32, by their number."),
+        typer.Option(help="Rows per update. Default: 64; for auto 16 with few rows, else 32."),
     ] = None,
     lr: Annotated[
         float | None,

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from closeknit.data.examples import DataSet, Examples, build_examples
-from closeknit.data.json_lines import parse_json_lines
 from closeknit.errors import DataError, MissingExtra, did_you_mean
+from closeknit.json_lines import parse_json_lines
 from closeknit.settings import SettingsTable, setting
 
 Table = dict[str, list[Any]]  # column name -> its values; all columns have the same length

@@ -34,14 +34,13 @@ def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
         "after": metrics.get("validation"),
         **metrics.get("scores", {}),
     }
-    known = {name: own for name, own in points.items() if own}
+    known = {name: scores for name, scores in points.items() if scores}
     if known:
-        measures = list(
-            dict.fromkeys(key for own in known.values() for key in own if key != "epoch")
-        )
+        keys = [key for scores in known.values() for key in scores if key != "epoch"]
+        measures = list(dict.fromkeys(keys))
         lines += ["| | " + " | ".join(measures) + " |", "|---|" + "---|" * len(measures)]
-        for name, own in known.items():
-            shown = [f"{own[key]:.4f}" if key in own else "" for key in measures]
+        for name, scores in known.items():
+            shown = [f"{scores[key]:.4f}" if key in scores else "" for key in measures]
             lines.append(f"| {name} | " + " | ".join(shown) + " |")
         lines.append("")
     lines += [
@@ -62,7 +61,9 @@ def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The card of a model of several tasks."""
     run, encoder = facts["run"], facts["encoder"]
     tasks = {
-        name.removeprefix("tasks."): own for name, own in run.items() if name.startswith("tasks.")
+        name.removeprefix("tasks."): settings
+        for name, settings in run.items()
+        if name.startswith("tasks.")
     }
     lines = [
         "---",
@@ -78,7 +79,7 @@ def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
         "| task | kind | answers | part | rows | scores |",
         "|---|---|---|---|---|---|",
     ]
-    for name, own in tasks.items():
+    for name, settings in tasks.items():
         answers = facts["answers"][name]
         kinds = ", ".join(answers["labels"][:8]) + (" …" if len(answers["labels"]) > 8 else "")
         kinds = kinds or f"{answers['low']:g} to {answers['high']:g}"
@@ -90,7 +91,7 @@ def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
             if isinstance(value, float)
         )
         lines.append(
-            f"| {name} | {own['kind']} | {kinds} | {part} | {scores.get('n', '')} | {shown} |"
+            f"| {name} | {settings['kind']} | {kinds} | {part} | {scores.get('n', '')} | {shown} |"
         )
     first = next(iter(tasks))
     sample = (

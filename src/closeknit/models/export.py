@@ -78,7 +78,9 @@ def _write_transformers(folder: Path, model: Exported, trunk: Any) -> None:
         config.architectures = [name]
         config.id2label = dict(enumerate(model.labels))
         config.label2id = {label: i for i, label in enumerate(model.labels)}
-        config.problem_type = "single_label_classification"  # whatever the encoder was before
+        config.problem_type = (
+            "single_label_classification"  # the pretrained encoder may say something else
+        )
         if model.encoder.model_type == "xlnet":
             config.summary_type, config.summary_use_proj, config.summary_activation = (
                 "last",

@@ -41,7 +41,7 @@ class Fit(Generic[AModel]):
     """One training of one model: iterate over it to train, then take `model`.
 
     A product builds the model, its tasks and its stages. The last stage is the main one: `session`
-    and `training` are its. The steps of all stages are numbered in one sequence.
+    and `training` belong to it. The steps of all stages are numbered in one sequence.
     """
 
     model: AModel

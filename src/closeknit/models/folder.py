@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.storage import no_space_explained, read_json
+from closeknit.storage import check_format, no_space_explained, read_json
 from closeknit.training import checkpoints as checkpoint
 
 MAIN, METRICS, RUN, CARD = "closeknit.json", "metrics.json", "run.toml", "README.md"
@@ -152,14 +152,23 @@ def _remove_if_empty(folder: Path) -> None:
 
 FORMAT = 1
 UNFINISHED = "unfinished-model"  # a model that is being written
-STATES, LOCK, IDENTITY = "checkpoints", "lock", "run.json"  # of a run that is not finished
-TO_LOOK_AT = (".csv", ".png", ".md", ".html")  # files that loading a model does not need
-ALONE = "alone"  # models of single tasks, beside the one of all
+# The folder of an unfinished run inside the model folder, and its two files.
+STATES = "checkpoints"
+LOCK = "lock"
+IDENTITY = "run.json"
+TO_LOOK_AT = (
+    ".csv",
+    ".png",
+    ".md",
+    ".html",
+)  # files for people, which loading a model does not need
+ALONE = "alone"  # the folder of the models that are trained on one task each
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder is that of a model, of a save that was killed, or of a run: not any that has
-    `checkpoints`.
+    """Whether a folder holds a model, a save that was killed, or a run.
+
+    A folder `checkpoints` alone is not enough: other programs make folders of this name.
     """
     marks = (MAIN, UNFINISHED, f"{STATES}/{LOCK}", f"{STATES}/{IDENTITY}")
     alone = folder / ALONE
@@ -169,14 +178,15 @@ def is_ours(folder: Path) -> bool:
 
 
 def save_folder(folder: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` fill a folder beside, and then put its files into their place, `closeknit.json`
-    last.
+    """Let `write` fill a new folder inside, then move its files to their places.
+
+    `closeknit.json` is moved last.
     """
     if folder.exists() and not folder.is_dir():
         raise ModelError(f"{folder} is a file; name a folder")
-    held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if held and not is_ours(folder):
-        raise ModelError(f"{folder} holds {min(held)} and is no model folder; it is left alone")
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names and not is_ours(folder):
+        raise ModelError(f"{folder} holds {min(names)} and is no model folder; it is left alone")
     folder.mkdir(parents=True, exist_ok=True)
     old = _written_before(folder)
     unfinished = folder / UNFINISHED
@@ -213,9 +223,7 @@ KINDS = {
 
 
 def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, Any]:
-    """What a model folder says of itself; refuses one that is damaged, or of another kind than
-    expected.
-    """
+    """The content of `closeknit.json`; a folder that is damaged or of another kind is refused."""
     if not folder.is_dir():
         raise ModelError(
             f"{folder} does not exist"
@@ -233,10 +241,7 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
         raise ModelError(f"{folder / MAIN} does not describe a model of Closeknit")
     if kind is not None and facts["kind"] != kind:
         raise ModelError(f"{folder} holds {KINDS[facts['kind']]}, not {KINDS[kind]}")
-    if facts.get("format") != FORMAT:
-        raise ModelError(
-            f"{folder} has format {facts.get('format')}; this version of Closeknit reads format {FORMAT}"
-        )
+    check_format(facts, FORMAT, str(folder))
     files = facts.get("files", {})
     if not isinstance(files, dict):
         raise ModelError(f"{folder / MAIN} is damaged: its list of files is not a table of sizes")
@@ -260,7 +265,7 @@ def read_facts(folder: Path, kind: str | None = "text_classifier") -> dict[str, 
 
 @contextlib.contextmanager
 def damage_explained(folder: Path) -> Iterator[None]:
-    """What cannot be built from the facts of a folder, as one sentence."""
+    """Turn errors from wrong facts in `closeknit.json` into one sentence."""
     try:
         yield
     except (ConfigError, DataError) as error:
@@ -270,7 +275,7 @@ def damage_explained(folder: Path) -> Iterator[None]:
 
 
 def _written_before(folder: Path) -> list[object]:
-    """The entries of the list of files in the model folder; nothing has checked them."""
+    """The entries of the list of files in `closeknit.json`, which nothing has checked yet."""
     try:
         files = read_facts(folder, None).get("files", {})
     except ModelError:

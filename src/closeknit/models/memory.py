@@ -21,15 +21,15 @@ from closeknit.training.loop import Training
 from closeknit.training.processes import World
 from closeknit.training.randomness import seeded
 
-KINDS = 4  # of runs whose memory a lane keeps
+KINDS = 4  # a lane keeps the memory of so many kinds of runs
 
 
 class Stock:
-    """What many runs on the same texts share: the encoder's weights as they were loaded, the
-    tokenised texts.
+    """What many runs on the same texts share: the loaded weights of the encoder, and the tokenised
+    texts.
 
-    Their models are scored and let go, so an encoder is loaded without transformers where it can
-    be.
+    The models of these runs are scored and not saved, so an encoder is loaded without transformers
+    where that is possible.
     """
 
     def __init__(self, examples: Examples) -> None:
@@ -44,14 +44,13 @@ class Stock:
         ] = {}  # all are kept: captured updates read them
 
     def take(self, config: EncoderConfig, seed: int, world: World) -> tuple[Encoder, Tokeniser]:
-        """The encoder as this seed would load it, to be copied before it learns, and a tokeniser
-        that knows the texts.
+        """The encoder as this seed would load it, and a tokeniser that remembers the texts.
+
+        The caller copies the encoder before it is trained.
         """
         drawn = seed if config.lora_rank else 0  # only adapters have weights to draw
-        kind, tokens = (
-            dataclasses.replace(config, pooling="first"),
-            (config.name, config.max_length),
-        )
+        kind = dataclasses.replace(config, pooling="first")
+        tokens = (config.name, config.max_length)
         if (kind, drawn) not in self._encoders:
             with seeded(world, seed, randomness.ENCODER):
                 encoder, tokeniser = config.load(bare=True)
@@ -66,33 +65,33 @@ class Stock:
             if tokens not in self._tokenisers:
                 self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.texts)
         encoder = self._encoders[kind, drawn]
-        if encoder.pooling != config.pooling:  # of the same weights
+        if encoder.pooling != config.pooling:  # another encoder with the same weights
             encoder = Encoder(encoder.trunk, config.pooling, encoder.name)
         return encoder, self._tokenisers[tokens]
 
     def on_device(
         self, config: EncoderConfig, labels: Sequence[str], device: torch.device
     ) -> tuple[Shelf, Tensor]:
-        """All texts and the numbers of their labels on a device; -1 for labels that are not among
-        these.
+        """All texts and the numbers of their labels on a device.
+
+        The number is -1 for a label that is not in `labels`.
         """
-        where = (config.name, config.max_length), tuple(labels), device
+        where = ((config.name, config.max_length), tuple(labels), device)
         if where not in self._on_device:
             number = {label: i for i, label in enumerate(labels)}
             numbers = torch.tensor([number.get(label, -1) for label in self.texts.required_labels])
             shelf = Shelf(self._tokenisers[config.name, config.max_length].tokens, device)
-            self._on_device[where] = shelf, numbers.to(device)
+            self._on_device[where] = (shelf, numbers.to(device))
             if device.type == "cuda":
                 torch.cuda.synchronize(device)  # other streams will read them
         return self._on_device[where]
 
 
 class Lane:
-    """Runs on the texts of a stock that follow each other in the same memory: what one has captured
-    serves the next.
+    """Runs on the texts of a stock, one after the other in the same memory.
 
-    `rows` are the rows of the stock that the next run learns from. Its model is overwritten by the
-    next run of its kind.
+    A run reuses the updates that an earlier run of its kind has captured, and overwrites the model
+    of that run. `rows` are the rows of the stock that the next run learns from.
     """
 
     def __init__(self, stock: Stock) -> None:
@@ -102,20 +101,21 @@ class Lane:
 
     def add_names(self, names: Sequence[str]) -> None:
         """Let the next run learn from the names of these classes too."""
-        first, classes = len(self.stock.examples), self.stock.examples.classes
+        first = len(self.stock.examples)
+        classes = self.stock.examples.classes
         rows = [first + classes.index(name) for name in names]
         self.rows = np.concatenate([self.rows, np.array(rows, dtype=np.int64)])
 
     def make_room(self, device: torch.device) -> None:
-        """Forget the oldest trainings where they are many, or memory is not plenty."""
+        """Forget the oldest trainings if there are too many, or if memory is short."""
         while self.trainings and (len(self.trainings) >= KINDS or not memory_is_plenty(device)):
             self.trainings.pop(next(iter(self.trainings)))
-            gc.collect()  # a training and its graphs know each other
+            gc.collect()  # a training and its graphs refer to each other
             torch.cuda.empty_cache()
 
 
 def memory_is_plenty(device: torch.device) -> bool:
-    """Whether a GPU has more memory left than its share that is taken."""
+    """Whether more than half of a GPU's memory is free; on other devices always."""
     if device.type != "cuda":
         return True
     free, total = torch.cuda.mem_get_info(device)

@@ -1,5 +1,5 @@
-"""A training run in a folder: checkpoints while it runs, the saved model at its end, and resuming
-in between.
+"""A training run in a folder: its checkpoints, resuming from them, and the saved model at its
+end.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from closeknit.storage import lock_folder, no_space_explained, read_json, write_
 from closeknit.training import checkpoints as checkpoint
 from closeknit.training.processes import World, this_world, wait_for_all
 
-# What a run is: its kind, its settings under "run", and the fingerprint of its rows under "data".
+# What identifies a run: its kind, its settings as "run", and the fingerprint of its rows as "data".
 Identity = Mapping[str, Any]
 
 AFit = TypeVar("AFit", bound=Fit[Any])
@@ -39,21 +39,22 @@ AFit = TypeVar("AFit", bound=Fit[Any])
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a run, what the user asked to do with a run that is there already, and the
-    processes.
+    """The folder of a run, and what the user asked for if there is a run in it already.
+
+    `world` are the processes of this program.
     """
 
     path: Path
     resume: bool
     overwrite: bool
     world: World
-    settings: type[Configuration]  # what the settings of the product are
+    settings: type[Configuration]  # the class of the product's configuration
 
     @staticmethod
     def open(
         path: Path, settings: type[Configuration], *, resume: bool = False, overwrite: bool = False
     ) -> RunFolder:
-        """The folder for this program's processes. A folder that is taken is refused."""
+        """The folder for the processes of this program; a folder with other content is refused."""
         if resume and overwrite:
             raise ConfigError(
                 "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
@@ -64,7 +65,7 @@ class RunFolder:
         return RunFolder(path, resume, overwrite, world, settings)
 
     def inside(self, *names: str) -> RunFolder:
-        """A folder inside this one, with the same wishes."""
+        """A folder inside this one; `resume` and `overwrite` apply to it too."""
         return replace(self, path=self.path.joinpath(*names))
 
     @property
@@ -113,7 +114,7 @@ class RunFolder:
         return metrics
 
     def _prepare_states(self, identity: Identity) -> contextlib.AbstractContextManager[Any]:
-        """Make the folder for checkpoints, lock it, and note which run it belongs to."""
+        """Make the folder for checkpoints, lock it, and write down which run it belongs to."""
         with no_space_explained(self.path):
             self.states.mkdir(parents=True, exist_ok=True)
             lock = lock_folder(self.states / LOCK, self.path)
@@ -139,7 +140,7 @@ class RunFolder:
                         f"stopped after step {step.number} of {fit.steps}; the state is saved, continue with --resume"
                     )
             trained = True
-            # No step is in progress any more, so that a signal ends what is left at once.
+            # No step is in progress any more, so a signal ends the remaining work at once.
             signals.received = True
             fit.model.metrics["data"] = identity["data"]
             score(fit)
@@ -159,7 +160,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder; refuse one in which another run is at work."""
+        """Lock the folder for the time of the block; refuse it if another run has locked it."""
         handle = lock_folder(self.states / LOCK, self.path) if self.states.is_dir() else None
         try:
             yield
@@ -208,17 +209,18 @@ class RunFolder:
 
 
 def check_folder(path: Path, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder that holds something, unless it is a model folder and the user said what to
-    do with it.
+    """Refuse a folder with other files than those of a model or a run.
+
+    A model or a run is refused too, unless the user wants to resume or to replace it.
     """
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path} is a file; name a folder with --out")
-    held = sorted(item.name for item in path.iterdir()) if path.is_dir() else []
-    if not held:
+    names = sorted(item.name for item in path.iterdir()) if path.is_dir() else []
+    if not names:
         return
     if not is_ours(path):
         raise ConfigError(
-            f"{path} holds {held[0]} and is no model folder; it is left alone. Name another folder with --out"
+            f"{path} holds {names[0]} and is no model folder; it is left alone. Name another folder with --out"
         )
     if not (resume or overwrite):
         raise ConfigError(f"{path} exists already; --resume continues it, --overwrite replaces it")
@@ -229,7 +231,7 @@ class _StopSignals:
 
     def __init__(self) -> None:
         self.received = False
-        self._handlers: dict[int, Any] = {}  # those that were there before
+        self._handlers: dict[int, Any] = {}  # the handlers to restore at the end
 
     def __enter__(self) -> _StopSignals:
         if threading.current_thread() is threading.main_thread():

@@ -12,7 +12,7 @@ from closeknit.reports.multitask_folder import MultitaskFolder, Records, finite
 from closeknit.reports.multitask_training_setup import pretraining_stages
 from closeknit.reports.page import whole_ticks
 
-SHOWN_POINTS = 60  # of a curve
+SHOWN_POINTS = 60  # points of a curve; a longer one is thinned out
 AVERAGE_COLOUR = 0
 
 

@@ -94,7 +94,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def score_table(trained: MultitaskFolder) -> dict[str, Any]:
-    """A row per task and one for the average; a column is left out if it would be empty."""
+    """One row per task and one for the average; an empty column is left out."""
     parts = _scored_parts(trained, alone=False)
     if any(trained.points(task, TRAIN) is not None for task in trained.tasks):
         parts = [TRAIN, *parts]

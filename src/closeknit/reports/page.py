@@ -10,8 +10,8 @@ from typing import Any
 from closeknit.charts.axis import format_number
 
 REPORT = "report.html"
-SHOWN_MISTAKES = 40  # of each objective or task
-SHOWN_LETTERS = 400  # of a text
+SHOWN_MISTAKES = 40  # mistakes of each objective or task
+SHOWN_LETTERS = 400  # letters of a text
 
 
 def write_page(folder: Path, template: str, contents: dict[str, Any], name: str = REPORT) -> Path:

@@ -245,7 +245,7 @@ def shares_in_bins(values: Floats, edges: Floats) -> list[float]:
 def learning_curves(runs: Sequence[Predictions], name: str) -> list[LearningCurve]:
     """The means of the number recorded under a name.
 
-    Runs with other epochs get a curve of their own.
+    Runs with another number of epochs get a separate curve.
     """
     by_epochs: dict[tuple[float, ...], list[list[float]]] = {}
     for run in runs:

@@ -16,7 +16,7 @@ from closeknit.reports.predictions import is_number
 Floats = npt.NDArray[np.float64]
 
 LEAST_TRIALS = 8  # with fewer, the importance of settings is not estimated
-SHUFFLES = 10  # of each setting, over which its importance is averaged
+SHUFFLES = 10  # the importance of a setting is the mean over so many shuffles
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ class Rule:
     default_text: str = ""  # stands in the documentation instead of the default
     changes_result: bool = True  # whether a resumed run must have the same value
     since: int = 1  # the format of keys in which the setting appeared
-    before: Any = UNSET  # what runs did before the setting existed; unset: the default
+    before: Any = (
+        UNSET  # the value that counts for runs from before the setting; unset: the default
+    )
 
 
 def check_value(name: str, value: Any, expected: Any, rule: Rule) -> None:
@@ -61,9 +63,7 @@ def check_type(name: str, value: Any, expected: Any, example: str = "") -> None:
 
 
 def fits(value: Any, expected: Any) -> bool:
-    """Whether a value is of the expected type; a whole number is a number, a truth value is
-    none.
-    """
+    """Whether a value is of the expected type: a whole number is a number, a truth value is not."""
     if expected is Any or type(value) is expected:
         return True
     origin, inner = typing.get_origin(expected), typing.get_args(expected)
@@ -84,7 +84,7 @@ def fits(value: Any, expected: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a number; a truth value is none."""
+    """Whether a value is a number; a truth value does not count as one."""
     return type(value) in (int, float) or (
         isinstance(value, numbers.Real) and not isinstance(value, bool)
     )

@@ -47,7 +47,7 @@ def given_options(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def parse_value(text: str) -> Any:
-    """A value as TOML reads it; `none` is None, and what is no TOML value is a text."""
+    """A value as TOML reads it; `none` is None, and anything that is not TOML is a text."""
     if text.lower() == "none":
         return None
     try:

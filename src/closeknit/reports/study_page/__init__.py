@@ -16,7 +16,7 @@ __all__ = ["StudyFolder", "read_study_folder", "write_report"]
 def write_report(folder: Path, lines: Sequence[Line] | None = None) -> Path:
     """Write `report.html` into a study folder and return its path.
 
-    An unfinished study is shown as far as it is.
+    An unfinished study is shown with the runs that are finished.
 
     `lines` are the statistics of all results in the folder, if the caller has them; else they are
     computed.

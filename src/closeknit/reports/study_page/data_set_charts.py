@@ -28,7 +28,7 @@ from closeknit.reports.study_page.folder import Cell, FinishedRun, StudyFolder, 
 from closeknit.reports.study_page.text_maps import text_maps
 
 SHOWN_CLASSES = 30  # in a matrix or a list of classes; more cannot be read
-SHOWN_POINTS = 60  # of a learning curve
+SHOWN_POINTS = 60  # points of a learning curve
 
 # objective -> (seed, fold) -> the predictions of that run
 Stored = dict[str, dict[tuple[int, int], Predictions]]

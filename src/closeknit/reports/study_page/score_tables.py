@@ -54,12 +54,12 @@ def score_table(study: StudyFolder) -> dict[str, Any]:
 
 
 def _points(score: float) -> float:
-    """A score from 0 to 1 in points, as precise as it is shown."""
+    """A score from 0 to 1 in points, rounded as it is shown."""
     return round(100 * score, 2)
 
 
 def _published_rows(study: StudyFolder) -> list[dict[str, Any]]:
-    """A row for each objective with published scores on this data."""
+    """One row per objective with published scores on this data."""
     columns = [published(*cell) for cell in study.cells]
     objectives = dict.fromkeys(name for scores in columns for name in scores)
     return [

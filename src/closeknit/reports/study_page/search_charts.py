@@ -19,10 +19,18 @@ from closeknit.reports.search_trials import (
 )
 from closeknit.reports.study_page.folder import Cell, StudyFolder, cell_name
 
-NEEDED = {"data", "size", "objective", "trial", "options", "score"}  # of a line of trials.jsonl
-LEAST_EXPLAINED = 0.1  # of the variance; below it, the order of settings means nothing
+NEEDED = {
+    "data",
+    "size",
+    "objective",
+    "trial",
+    "options",
+    "score",
+}  # keys that a line of trials.jsonl must have
+LEAST_EXPLAINED = 0.1  # share of the variance; below it, the order of settings means nothing
 
-Searches = dict[tuple[Cell, str], list[list[Trial]]]  # of an objective on a data set at one size
+# The searches of each objective on each data set at one size.
+Searches = dict[tuple[Cell, str], list[list[Trial]]]
 
 
 def search_view(study: StudyFolder) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from closeknit.reports.page import clipped
 from closeknit.reports.predictions import Floats, Predictions
 from closeknit.reports.study_page.folder import Cell, FinishedRun, StudyFolder, cell_name
 
-SHOWN_POINTS = 500  # of a map
+SHOWN_POINTS = 500  # points of a map
 LEAST_POINTS = 5
 
 
