@@ -16,8 +16,8 @@ import numpy as np
 from closeknit.errors import ConfigError
 from closeknit.json_lines import append_json_line, remove_unfinished_line
 from closeknit.storage import write_json
+from closeknit.studies.designs import StudyData
 from closeknit.studies.jobs import Job, Outcome
-from closeknit.studies.plan import StudyData
 from closeknit.studies.results import (
     Result,
     check_format,
@@ -161,6 +161,19 @@ def run_fields(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in ("data", "size", "objective", "seed", "fold")}
 
 
+def _described(name: str, data: StudyData) -> dict[str, Any]:
+    """What study.json says about a data set; `rows` are those that may be trained on."""
+    examples = data.examples[name]
+    official = {"test_rows": len(data.official[name])} if name in data.official else {}
+    return {
+        "name": name,
+        "rows": len(data.training_rows(name)),
+        "classes": examples.classes,
+        "pairs": examples.pairs is not None,
+        **official,
+    }
+
+
 def describe_study(study: Study, data: StudyData, command: str) -> dict[str, Any]:
     """The content of study.json: the data, objectives and settings that were asked for."""
     tables = {name: config.to_dict() for name, config in study.objectives.items()}
@@ -173,22 +186,16 @@ def describe_study(study: Study, data: StudyData, command: str) -> dict[str, Any
         spaces = {name: dict(study.space(name)) for name in study.objectives}
         search = {**dataclasses.asdict(study.search), "spaces": spaces}
     return {
-        "data": [
-            {
-                "name": name,
-                "rows": len(examples),
-                "classes": examples.classes,
-                "pairs": examples.pairs is not None,
-            }
-            for name, examples in data.examples.items()
-        ],
+        "data": [_described(name, data) for name in data.examples],
         "sizes": list(study.sizes),
+        "test": study.test,
+        "shots": list(study.shots),
         "objectives": {
             name: {**table["objective"], **_different_settings(table, shared)}
             for name, table in tables.items()
         },
         "baseline": study.reference,
-        "folds": study.folds,
+        "folds": study.splits_per_seed,
         "seeds": list(study.seeds),
         "encoder": ", ".join(dict.fromkeys(encoders)),
         "selection": study.selection if study.search else "fixed",

@@ -44,6 +44,7 @@ class Job:
     key: str
     trial: dict[str, Any] = field(default_factory=dict)  # of a search: its fields in trials.jsonl
     keep_details: bool = False  # keep the prediction for each test row
+    shots: int = 0  # training rows of each class; 0: their number per class is not fixed
     keep_vectors: bool = False  # keep the vectors of test rows before and after the training
 
     @staticmethod
