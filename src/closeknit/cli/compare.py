@@ -191,8 +191,11 @@ def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     from closeknit.studies.statistics import overall_gains
     from closeknit.studies.tables import (
         OPTIMISTIC,
+        accuracy_table,
+        confidence_table,
         gain_in_words,
         markdown_table,
+        near_table,
         overall_in_words,
         paper_table,
     )
@@ -205,6 +208,9 @@ def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     for line in lines:
         if line.gain is not None:
             print(gain_in_words(line, study.reference))
+    for table in (accuracy_table(lines), near_table(lines), confidence_table(lines)):
+        if table:
+            print(f"\n{table}")
 
 
 def report(

@@ -18,6 +18,7 @@ from closeknit.json_lines import append_json_line, remove_unfinished_line
 from closeknit.storage import write_json
 from closeknit.studies.designs import StudyData
 from closeknit.studies.jobs import Job, Outcome
+from closeknit.studies.predictions import DETAILS, predictions_in
 from closeknit.studies.results import (
     Result,
     check_format,
@@ -33,7 +34,6 @@ from closeknit.studies.tables import csv_table, markdown_report
 STUDY = "study.json"
 RESULTS = "results.jsonl"
 TRIALS = "trials.jsonl"
-DETAILS = "details"
 TABLE_CSV = "table.csv"
 TABLE_MD = "table.md"
 REPORT = "report.html"
@@ -129,7 +129,7 @@ class StudyFolder:
         """Write table.csv and table.md of these results, and return the lines of the tables."""
         if not results:
             return []
-        lines = summarise(results, baseline)
+        lines = summarise(results, baseline, predictions_in(self.path))
         estimates = None
         if any(result.selection == "paper" for result in results):
             estimates = optimism(results, trials_of_last_search(self.read_trials()))

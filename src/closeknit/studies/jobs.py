@@ -167,7 +167,7 @@ def _details(
         "expected": expected.tolist(),
         "predicted": predicted.tolist(),
         "confidence": [round(float(value), 4) for value in confidence],
-        "entropy": [round(float(value), 4) for value in entropy],
+        "entropy": [round(float(value), 4) for value in entropy],  # in nats; shown in bits
         "history": fit.session.history,
         "texts": {str(position): _shown_text(test_rows, position) for position in shown},
     }
