@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from closeknit.data import from_python
@@ -48,6 +48,7 @@ words = st.lists(st.sampled_from("card lost found money back late".split()), min
 rows = st.lists(st.tuples(words, st.sampled_from("ab")), min_size=1, max_size=8)
 
 
+@settings(max_examples=30)
 @given(rows, rows)
 def test_it_agrees_with_the_definition(training, test):
     texts = [text for text, _ in training]

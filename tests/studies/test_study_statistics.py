@@ -12,6 +12,7 @@ from closeknit.studies.statistics import (
     holm,
     optimism,
     overall_gains,
+    published,
     size_group,
     standings,
     summarise,
@@ -23,7 +24,6 @@ from closeknit.studies.tables import (
     markdown_table,
     overall_in_words,
     paper_table,
-    published,
 )
 
 

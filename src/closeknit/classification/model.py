@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from closeknit.charts.png import distance_map
 from closeknit.classification.config import RunConfig
 from closeknit.data.examples import Examples, label_numbers
+from closeknit.data.nearest import near_other_label, scores_near_other_label
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import Floats, outputs
@@ -72,11 +73,20 @@ class Model(SavedModel):
         """(logits (R, C), pooled vectors (R, H))."""
         return outputs(self.encoder, self.heads, self.tokens(examples))
 
-    def evaluate(self, examples: Examples) -> dict[str, Any]:
-        """Scores on labelled examples; a label that the model does not know is refused."""
+    def evaluate(self, examples: Examples, training: Examples | None = None) -> dict[str, Any]:
+        """Scores on labelled examples; a label that the model does not know is refused.
+
+        With the training rows, `near_other_label` holds the scores on those examples whose nearest
+        training text has another label.
+        """
         expected = label_numbers(examples, self.labels)
-        logits, _ = self.outputs(examples)
-        return classification_scores(expected, logits.argmax(axis=1), self.labels)
+        predicted = self.outputs(examples)[0].argmax(axis=1)
+        scores = classification_scores(expected, predicted, self.labels)
+        if training is not None:
+            near = near_other_label(training, examples)
+            found = scores_near_other_label(near, expected, predicted, self.labels)
+            scores["near_other_label"] = found
+        return scores
 
     # -- the folder
 

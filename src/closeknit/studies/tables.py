@@ -19,7 +19,7 @@ from closeknit.studies.statistics import (
     Optimism,
     OverallGain,
     overall_gains,
-    published,
+    published_for,
     size_group,
     standings,
 )
@@ -202,7 +202,8 @@ def paper_table(lines: Sequence[Line]) -> str:
         means = [100 * line.f1_mean for line in in_order if line]
         average = f"{sum(means) / len(means):.2f}" if len(means) == len(cells) else ""
         rows.append(_table_row(_escaped(objective), *scores, average))
-    figures = [[one for one in published(*cell) if one.metric == F1] for cell in cells]
+    any_line = {(line.data, line.size): line for line in lines}
+    figures = [[one for one in published_for(any_line[cell]) if one.metric == F1] for cell in cells]
     return "\n".join(rows + _published_rows(figures))
 
 
@@ -229,9 +230,12 @@ def accuracy_table(lines: Sequence[Line]) -> str:
 
     The papers test on official test parts, after training on all training rows.
     """
-    cells = list(dict.fromkeys((line.data, line.size) for line in lines))
-    printed = {cell: [one for one in published(*cell) if one.metric == ACCURACY] for cell in cells}
-    cells = [cell for cell in cells if printed[cell]]
+    any_line = {(line.data, line.size): line for line in lines}
+    printed = {
+        cell: [one for one in published_for(line) if one.metric == ACCURACY]
+        for cell, line in any_line.items()
+    }
+    cells = [cell for cell in any_line if printed[cell]]
     if not cells:
         return ""
     rows = [

@@ -16,7 +16,7 @@ from closeknit.studies.statistics import (
     ConfidenceLine,
     Difference,
     Line,
-    published,
+    published_for,
     size_group,
 )
 
@@ -69,7 +69,8 @@ def _published_rows(study: StudyFolder) -> list[dict[str, Any]]:
 
     Weighted F1 comes first, because it is what the rows of the study show.
     """
-    columns = [published(*cell) for cell in study.cells]
+    any_line = {(line.data, line.size): line for line in study.lines}
+    columns = [published_for(any_line[cell]) if cell in any_line else [] for cell in study.cells]
     series = dict.fromkeys(
         (one.metric, one.tested, one.paper, one.encoder, one.objective)
         for column in columns

@@ -30,7 +30,7 @@ from closeknit.studies.statistics.paired_tests import (
     row_values,
     seeds_and_rows_test,
 )
-from closeknit.studies.statistics.published import ACCURACY, F1, Figure, published
+from closeknit.studies.statistics.published import ACCURACY, F1, Figure, published, published_for
 
 __all__ = [
     "ACCURACY",
@@ -53,6 +53,7 @@ __all__ = [
     "optimism",
     "overall_gains",
     "published",
+    "published_for",
     "row_values",
     "seeds_and_rows_test",
     "size_group",

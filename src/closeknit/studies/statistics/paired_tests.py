@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from closeknit.metrics import Floats, Integers, confusion
 
+_SMALLEST_P = 1e-12  # of a test over seeds and rows
 SIGNIFICANCE = 0.05  # a corrected p-value below it counts as a clear difference
 
 
@@ -84,10 +85,11 @@ def seeds_and_rows_test(runs: Sequence[PairedRun]) -> Difference:
 
     d_si is the difference of row i under seed s, 0 where the row was not tested. The noise that
     belongs to one row under one seed is in both parts, so V is too large rather than too small.
-    The degrees of freedom follow Satterthwaite: with few seeds, they are few unless the rows
-    dominate.
+    The quantile of t is the mean of those with N - 1 and with S - 1 degrees of freedom, weighted
+    with the two parts (Cochran and Cox): with few seeds the test is careful unless rows dominate.
     """
     from scipy import stats
+    from scipy.optimize import brentq
 
     seeds = len(runs)
     differences = np.array([run.difference for run in runs], dtype=np.float64)
@@ -102,10 +104,19 @@ def seeds_and_rows_test(runs: Sequence[PairedRun]) -> Difference:
     variance = of_rows + of_seeds
     if variance <= 1e-24:  # every row and every seed agree
         return Difference(mean, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
-    freedom = variance**2 / (of_rows**2 / (len(names) - 1) + of_seeds**2 / (seeds - 1))
-    error = math.sqrt(variance)
-    p = 2.0 * float(stats.t.sf(abs(mean) / error, freedom))
-    half = error * float(stats.t.ppf(0.975, freedom))
+
+    def half_width(p: float) -> float:
+        """Half the width of the interval that leaves out a share p."""
+        quantile_of_rows = float(stats.t.isf(p / 2, len(names) - 1))
+        quantile_of_seeds = float(stats.t.isf(p / 2, seeds - 1))
+        mixed = of_rows * quantile_of_rows + of_seeds * quantile_of_seeds
+        return mixed / math.sqrt(variance)
+
+    half = half_width(0.05)
+    if half_width(_SMALLEST_P) <= abs(mean):
+        p = _SMALLEST_P
+    else:
+        p = float(brentq(lambda value: half_width(value) - abs(mean), _SMALLEST_P, 1.0, xtol=1e-15))
     return Difference(mean, mean - half, mean + half, p)
 
 

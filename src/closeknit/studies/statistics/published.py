@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from closeknit.studies.statistics.lines import size_group
+from closeknit.studies.statistics.lines import Line, size_group
 
 F1 = "weighted F1"
 ACCURACY = "accuracy"
@@ -125,3 +125,12 @@ def published(data: str, size: int) -> list[Figure]:
         if table.group in ("", size_group(size))
         for objective, score in zip(table.objectives, table.scores.get(name, ()), strict=False)
     ]
+
+
+def published_for(line: Line) -> list[Figure]:
+    """The printed figures that may stand beside a line.
+
+    No paper prints scores for a few rows per class, and weighted F1 is printed for folds only.
+    """
+    figures = published(line.data, line.size) if not line.shots else []
+    return [one for one in figures if one.metric == ACCURACY or line.test == "folds"]
