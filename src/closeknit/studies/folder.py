@@ -164,7 +164,10 @@ def run_fields(job: Job) -> dict[str, Any]:
 def _described(name: str, data: StudyData) -> dict[str, Any]:
     """What study.json says about a data set; `rows` are those that may be trained on."""
     examples = data.examples[name]
-    official = {"test_rows": len(data.official[name])} if name in data.official else {}
+    official: dict[str, int] = {}
+    if name in data.official:
+        trained = {examples.required_labels[row] for row in data.training_rows(name)}
+        official = {"test_rows": len(data.official[name]), "training_classes": len(trained)}
     return {
         "name": name,
         "rows": len(data.training_rows(name)),

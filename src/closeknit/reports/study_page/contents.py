@@ -122,7 +122,7 @@ def _progress(study: StudyFolder) -> dict[str, int]:
     cells = set()
     for data_set in settings.get("data", []):
         rows = data_set.get("rows") or math.inf
-        classes = len(data_set.get("classes") or [])
+        classes = data_set.get("training_classes") or len(data_set.get("classes") or [])
         drawn = [shots * classes for shots in settings.get("shots") or []]
         for size in drawn or settings.get("sizes") or [rows]:
             cells.add((data_set.get("name"), min(size or rows, rows)))
