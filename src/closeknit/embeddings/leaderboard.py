@@ -9,9 +9,9 @@ from pathlib import Path
 from closeknit.charts.png import alignment_uniformity, pyplot
 from closeknit.console import say
 from closeknit.data.catalogue import load
+from closeknit.data.distinct_texts import split_distinct
 from closeknit.data.examples import DataSet, Examples
 from closeknit.data.sentences import read_sentences
-from closeknit.data.splits import split
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.scores import (
     Score,
@@ -105,7 +105,7 @@ def _train_and_test(data: DataSet) -> tuple[Examples, Examples]:
     test = data.parts.get("test")
     if test is not None:
         return train, test
-    kept, held_out = split(train.required_labels, _TEST_SHARE, _SPLIT_SEED)
+    kept, held_out = split_distinct(train, _TEST_SHARE, _SPLIT_SEED)
     return train.select(kept), train.select(held_out)
 
 
