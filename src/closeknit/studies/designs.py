@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from closeknit.console import say
+from closeknit.data.distinct_texts import row_keys
 from closeknit.data.examples import Examples, Fingerprint, Rows
 from closeknit.data.nearest import Mask, near_other_label, scores_near_other_label
 from closeknit.data.splits import few_shot, folds, subset
@@ -101,17 +102,18 @@ def _add_official_parts(
 ) -> None:
     """Record which rows are the official test part, and which may be trained on."""
     examples = data.examples[name]
-    texts = texts_of(examples)
+    texts = row_keys(examples)
     first_test_row = len(examples) - test_rows
     tested = set(texts[first_test_row:])
     shared = [row for row in range(first_test_row) if texts[row] in tested]
     kept = np.arange(first_test_row, dtype=np.int64)
     if shared:
-        count = sum(text in set(texts[:first_test_row]) for text in texts[first_test_row:])
+        trained = set(texts[:first_test_row])
+        count = sum(text in trained for text in texts[first_test_row:])
         choice = study.what_with_shared_texts(source)
         found = (
             f"{count:,} of the {test_rows:,} test rows of {name} have a text that also stands in "
-            f'the training rows; the first is "{_shortened(texts[shared[0]][0])}"'
+            f'the training rows; the first is "{_shortened(examples.texts[shared[0]])}"'
         )
         if choice == "refuse":
             raise DataError(
@@ -125,11 +127,6 @@ def _add_official_parts(
             log(f"{found}; they are kept")
     data.training[name] = kept
     data.official[name] = np.arange(first_test_row, len(examples), dtype=np.int64)
-
-
-def texts_of(examples: Examples) -> list[tuple[str, str]]:
-    """The text and the second text of each row; the second one is empty for single texts."""
-    return list(zip(examples.texts, examples.pairs or [""] * len(examples), strict=True))
 
 
 def _shortened(text: str, length: int = 60) -> str:
@@ -235,7 +232,7 @@ def _few_shot_splits(study: Study, data: StudyData, name: str, shots: int) -> It
     pool = data.training_rows(name)
     labels_of_pool = [labels[row] for row in pool]
     _check_enough_shots(name, labels_of_pool, shots)
-    texts = texts_of(examples)
+    texts = row_keys(examples)
     for seed in study.seeds:
         train = pool[few_shot(labels_of_pool, shots, seed)]
         trained_texts = {texts[row] for row in train}
