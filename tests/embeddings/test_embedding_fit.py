@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 from closeknit.data import Examples
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import sentences_from
+from closeknit.data.text_changes import SHORTEST, mask_span
 from closeknit.embeddings.config import EmbeddingConfig, MethodConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit, check_data, masked_batches
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.scores import sts_scores
-from closeknit.encoders.augmentation import (
-    SHORTEST,
-    drophead,
-    head_factors,
-    mask_span,
-    without_dropout,
-)
+from closeknit.encoders.augmentation import drophead, head_factors, without_dropout
 from closeknit.encoders.loading import load_encoder
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.objectives import InfoNCE

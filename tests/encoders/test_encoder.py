@@ -121,7 +121,7 @@ def test_a_rate_for_two_views_is_given_only_where_they_rest_on_dropout(tiny):
     with pytest.raises(ConfigError, match=r"encoder\.dropout is 0, but auto compares two views"):
         dropout_for_views(without, 0.0, "auto")
     with pytest.raises(ConfigError, match=r"has no dropout.*set encoder\.dropout=0\.1"):
-        require_dropout_for_views(without, None, "auto")
+        require_dropout_for_views(without, None, "auto", second_view="dropout")
 
 
 def test_lora_trains_few_weights_and_merges_into_plain_ones(tiny):

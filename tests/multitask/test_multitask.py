@@ -21,11 +21,13 @@ from closeknit.data.sentences import sentences_from_labelled_pairs
 from closeknit.data.splits import Parts
 from closeknit.embeddings.model import load_sentence_model
 from closeknit.errors import ConfigError, DataError, ModelError
-from closeknit.multitask.config import MultiTaskConfig, TaskConfig, read_multitask, recipes
+from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import load_tasks
-from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
+from closeknit.multitask.fit import MultiTaskFit
 from closeknit.multitask.mistakes import word_overlap
 from closeknit.multitask.model import MultiTaskModel
+from closeknit.multitask.pretraining import pretraining_sentences
+from closeknit.multitask.study_file import read_multitask, recipes
 from conftest import run_command
 
 KINDS = {"topic": "classify", "same": "pair_classify", "alike": "pair_score"}
@@ -184,10 +186,9 @@ def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
     fit = MultiTaskFit(
         parts, config, sentences=sentences_from(sorted(set(small[0]))), tell=told.append
     )
-    assert fit.pretraining is not None
     next(iter(fit))
     assert told[-1].startswith("first simcse on 18 rows")
-    assert fit.model.encoder.trunk is fit.pretraining.model.encoder.trunk
+    assert fit.model.encoder.trunk is fit.pretrainings[0].model.encoder.trunk
     assert fit.model.encoder.pooling == "first"
 
 
@@ -200,7 +201,18 @@ def test_a_task_that_the_order_leaves_out_keeps_its_head(tiny, parts):
     assert fit.training.taken == {"topic": 6, "same": 0, "alike": 0}
     for key, value in fit.model.heads["alike"].state_dict().items():
         assert torch.equal(value, before[key])
-    assert any("same is not trained" in line for line in told)
+    assert any("same is scored but not trained" in line for line in told)
+
+
+def test_a_task_that_the_order_leaves_out_does_not_choose_the_best_state(tiny, parts):
+    told: list[str] = []
+    config = settings(tiny(), schedule={"name": "sequential", "order": ["topic", "alike"]})
+    fit = drained(MultiTaskFit(parts, config, tell=told.append))
+    for record in fit.session.history:
+        assert record["average"] == pytest.approx(np.mean([record["topic"], record["alike"]]))
+        assert "same" in record
+        assert [key for key in record if key.startswith("gradients/")] == ["gradients/topic/alike"]
+    assert any("same is scored but not trained" in line for line in told)
 
 
 def test_a_frozen_encoder_stays_as_it_is_while_heads_and_shared_layer_learn(tiny, parts):
@@ -238,6 +250,29 @@ def test_weights_of_tasks_scale_their_losses(tiny, parts):
     one, three = losses(1.0), losses(3.0)
     assert three["same"] == pytest.approx(3 * one["same"])
     assert three["topic"] == pytest.approx(one["topic"])
+
+
+@pytest.mark.parametrize("weight", [0.1, 10.0])
+def test_the_weight_of_a_task_that_gives_an_update_alone_survives_clipping(tiny, parts, weight):
+    """AdamW adds w times the clipped gradient to its moments, not the clipped gradient of w."""
+
+    def first_update(weight):
+        config = settings(tiny(), schedule={"name": "sequential"}, train={"clip": 0.01})
+        topic = dataclasses.replace(config.tasks["topic"], weight=weight)
+        fit = MultiTaskFit(
+            parts, dataclasses.replace(config, tasks={**config.tasks, "topic": topic})
+        )
+        step = next(iter(fit))
+        # clipping changes the gradients in their place
+        return step.grad_norm, [
+            p.grad.clone() for p in fit.training.parameters if p.grad is not None
+        ]
+
+    norm, plain = first_update(1.0)
+    weighted_norm, weighted = first_update(weight)
+    assert norm > 0.01 and weighted_norm == pytest.approx(weight * norm, rel=1e-5)
+    for one, other in zip(plain, weighted, strict=True):
+        assert torch.allclose(weight * one, other, rtol=1e-4, atol=1e-7)
 
 
 def test_a_task_may_have_any_objective_that_trains_a_head(tiny, parts):
@@ -663,7 +698,8 @@ def test_judged_pairs_become_pairs_or_triplets(tmp_path):
             "pretrain": {"data": file, "positives": "entailment", "rows": 2},
         }
     )
-    assert len(pretraining_sentences(config, {})) == 2
+    (drawn,) = pretraining_sentences(config, {})
+    assert len(drawn) == 2
 
 
 # ---------------------------------------------------------------- configuration
@@ -693,9 +729,57 @@ def test_the_recipes_are_the_experiments_of_the_paper(number):
     )
     assert config.schedule.name == kinds[number - 1]
     assert (config.schedule.surgery == "pcgrad") == (number == 12)
-    assert bool(config.pretrain.data) == (number == 15)
+    assert bool(config.stages) == (number == 15)
     assert config.encoder.frozen == (number == 1)
-    assert set(recipes()) == {f"exp{n:02d}" for n in range(1, 16)}
+    assert {f"exp{n:02d}" for n in range(1, 16)} <= set(recipes())
+
+
+def flat(name):
+    """The settings of a recipe by table and name."""
+    tables = read_multitask(name).to_dict()
+    return {(table, key): value for table, own in tables.items() for key, value in own.items()}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differs"),
+    [
+        ("exp02", "exp03-control", {"schedule.name", "schedule.turn"}),  # by passes, as 3
+        ("exp03-control", "exp03", {"schedule.order"}),
+        ("exp03", "exp05-control", {"shared.layer"}),
+        ("exp05-control", "exp05", {"schedule.order"}),
+        ("exp04", "exp05", {"train.batch_size"}),
+        ("exp06-control", "exp06", {"shared.layer_dropout"}),
+        ("exp05", "exp07-control", {"train.epochs"}),
+        ("exp07-control", "exp07", {"schedule.name", "schedule.turn", "schedule.order", "schedule.power"}),
+        ("exp07", "exp08", {"train.batch_size"}),
+        ("exp08", "exp09", {"tasks.qqp.head"}),
+        ("exp09", "exp10-control", {"tasks.qqp.activation"}),
+        ("exp10-control", "exp10", {"schedule.weights"}),
+        ("exp10", "exp13", {"tasks.sts.head", "tasks.sts.activation"}),
+        ("exp13", "exp11", {"shared.dropout"}),
+        ("exp11", "exp14", {"shared.dropout"}),
+        ("exp12-control", "exp12", {"schedule.surgery"}),
+        ("exp12", "exp12-mean", {"schedule.surgery_reduction"}),
+        ("exp14", "exp14-joined", {"tasks.sts.head", "tasks.qqp.head"}),
+        ("exp14", "exp14-mixed", {"schedule.name"}),
+        ("exp14", "exp14-ranking", {"tasks.qqp.objective", "tasks.qqp.head"}),
+    ],
+)  # fmt: skip
+def test_recipes_that_are_compared_differ_in_one_thing(one, other, differs):
+    first, second = flat(one), flat(other)
+    found = {".".join(key) for key in first | second if first.get(key) != second.get(key)}
+    assert found == differs
+
+
+def test_the_stages_before_the_tasks_of_experiment_15_have_the_batches_of_the_paper():
+    config = read_multitask("exp15")
+    (stage,) = config.stages
+    assert (stage.epochs, stage.batch_size, stage.lr) == (3, 64, 1e-5)
+    assert dataclasses.replace(config, pretrain=read_multitask("exp14").pretrain) == read_multitask(
+        "exp14"
+    )
+    simcse, ranking = read_multitask("exp15-stages").stages
+    assert simcse == stage and ranking == dataclasses.replace(stage, method="multiple_negatives")
 
 
 def test_a_configuration_survives_a_file(tiny, tmp_path):
@@ -746,7 +830,7 @@ def test_changes_reach_tasks_and_tables(tmp_path):
         (["tasks.sst.objective=tripel_entropy"], "did you mean triple_entropy"),
         (["schedule.name=randm"], "did you mean random"),
         (["schedule.order=[\"sst\"]"], "schedule.order is for sequential and round_robin, not for random"),
-        (["schedule.name=together"], "schedule.weights is for random and annealed, not for together"),
+        (["schedule.name=together"], "schedule.weights is for random, annealed and mixed, not for together"),
         (["schedule.anneal=7"], "schedule.anneal is 7; it must be from 0 to 1"),
         (["train.metric=accuracy"], "train.metric is for one task with classes"),
         (["pretrain.epochs=2"], "pretrain.epochs is set, but pretrain.data is not"),
@@ -1062,7 +1146,7 @@ def test_pretraining_learns_from_no_pair_that_a_task_is_scored_on(files):
         )
         data = load_tasks(config)
         held = data["same"].validation
-        sentences = pretraining_sentences(config, data, tell=told.append)
+        (sentences,) = pretraining_sentences(config, data, tell=told.append)
         return {*zip(*sentences.columns, strict=True)}, {*zip(held.texts, held.pairs, strict=True)}
 
     pairs, held = learnt()

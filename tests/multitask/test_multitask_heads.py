@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from closeknit.multitask.heads import HEADS, PairHead, SingleHead, Top
+from closeknit.multitask.heads import (
+    HEADS,
+    OUTPUT_ACTIVATIONS,
+    PairHead,
+    SimilarityHead,
+    SingleHead,
+    Top,
+)
 from closeknit.objectives import BinaryCrossEntropy
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 
@@ -21,8 +28,10 @@ def affine(layer, x):
 
 def oracle_pair(head, kind, activation, pooled):
     """The answers of PairHead from its formulas: the first half of the rows are u or p, the second
-    v or q.
+    v or q; for a pair that is joined once every row is p.
     """
+    if kind == "joined":
+        return [affine(head.out, p) for p in pooled]
     half, answers = len(pooled) // 2, []
     for p, q in zip(pooled[:half], pooled[half:], strict=True):
         if kind == "linear":
@@ -61,7 +70,7 @@ def test_the_answer_for_pairs_is_that_of_the_formula(kind, activation, classes):
     for seed, pairs in ((0, 4), (1, 1)):
         head, pooled = (
             pair_head(kind, classes, activation=activation, seed=seed),
-            pooled_rows(2 * pairs, seed),
+            pooled_rows(pairs if kind == "joined" else 2 * pairs, seed),
         )
         expected = torch.tensor(
             oracle_pair(head, kind, activation, pooled.tolist()), dtype=torch.float64
@@ -98,7 +107,7 @@ def test_a_pair_worked_by_hand():
 def test_the_cross_entropy_of_two_classes_is_the_binary_one(kind):
     head, pooled, y = (
         pair_head(kind, 2, activation=True),
-        pooled_rows(10),
+        pooled_rows(5 if kind == "joined" else 10),
         torch.tensor([0, 1, 1, 0, 1]),
     )
     logits = head(pooled)
@@ -122,9 +131,51 @@ def test_a_fresh_head_is_the_sum_of_its_parts(kind, classes):
 
 
 def test_only_the_linear_head_reads_the_texts_apart():
-    assert [PairHead(kind, DIM, 2).joined for kind in HEADS] == [False, True, True]
-    assert (PairHead.rows, SingleHead.rows) == (2, 1)
-    assert [len(PairHead(kind, DIM, 2).parts) for kind in HEADS] == [0, 2, 3]
+    heads = [PairHead(kind, DIM, 2) for kind in HEADS]
+    assert [head.reads_together for head in heads] == [False, True, True, True]
+    assert [head.rows for head in heads] == [2, 1, 2, 2] and SingleHead.rows == 1
+    assert [len(head.parts) for head in heads] == [0, 0, 2, 3]
+
+
+def activated(name, x):
+    """The activation of one number, from its formula."""
+    if name == "tanh":
+        return math.tanh(x)
+    if name == "relu":
+        return max(x, 0.0)
+    return 0.5 * x * (1.0 + math.erf(x / math.sqrt(2.0))) if name == "gelu" else x
+
+
+@pytest.mark.parametrize("name", OUTPUT_ACTIVATIONS)
+@pytest.mark.parametrize("kind", ["linear", "joined"])
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_the_activation_after_the_linear_layer(name, kind, classes):
+    head = PairHead(kind, DIM, classes, output_activation=name).double()
+    pooled = pooled_rows(3 * head.rows)
+    plain = oracle_pair(head, kind, False, pooled.tolist())
+    expected = torch.tensor([[activated(name, x) for x in row] for row in plain]).double()
+    found = head(pooled)[:, 1:] if classes == 2 else head(pooled)
+    assert torch.allclose(found, expected, rtol=1e-6, atol=1e-7)
+    single = SingleHead(DIM, 3, output_activation=name).double()
+    lines = [affine(single.out, row) for row in pooled.tolist()]
+    expected = torch.tensor([[activated(name, x) for x in row] for row in lines]).double()
+    assert torch.allclose(single(pooled), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("positive", [0, 1])
+def test_the_answer_from_the_similarity_of_two_vectors(similarity, positive):
+    head = SimilarityHead(positive=positive, similarity=similarity, scale=3.0).double()
+    head.threshold.fill_(0.25)
+    pooled = pooled_rows(8)
+    found = head(pooled)
+    for row, (u, v) in enumerate(zip(pooled[:4].tolist(), pooled[4:].tolist(), strict=True)):
+        value = math.fsum(a * b for a, b in zip(u, v, strict=True))
+        if similarity == "cosine":
+            value /= math.sqrt(math.fsum(a * a for a in u) * math.fsum(b * b for b in v))
+        assert found[row, positive].item() == pytest.approx(3.0 * (value - 0.25), abs=1e-12)
+        assert found[row, 1 - positive] == 0
+    assert list(head.parameters()) == [] and list(head.state_dict()) == ["threshold"]
 
 
 @pytest.mark.parametrize("kind", HEADS)

@@ -501,7 +501,6 @@ def test_terms_have_the_width_of_their_view_and_class_weights_too():
         ),
         (lambda: build_objective("supcon", 4, 3, {"classifier": "knnn"}), "did you mean knn"),
         (lambda: build_objective("clld", 4, 3, {"update_every": 0}), "at least 1"),
-        (lambda: build_objective("joint", 4, 3, {}), "at least one term"),
         (
             lambda: build_objective("joint", 4, 3, {"terms": [{"objective": "Supcon"}]}),
             "did you mean SupCon",
@@ -649,3 +648,15 @@ def test_a_list_is_refused_where_two_orders_of_the_classes_are_possible(order):
 def test_class_weights_that_do_not_fit_are_refused(given, words):
     with pytest.raises(ConfigError, match=words):
         weights_of(given, ["lost", "refund"])
+
+
+def test_label_aware_contrast_alone_pushes_the_weight_of_the_true_class_down():
+    """Its gradient is positive: the weighting network's cross-entropy has to hold the weight up."""
+    torch.manual_seed(0)
+    for seed in range(10):
+        torch.manual_seed(seed)
+        z, y = torch.randn(24, 8, dtype=torch.float64), torch.arange(24) % 3
+        logits = torch.randn(24, 3, dtype=torch.float64) + F.one_hot(y, 3)
+        weights = logits.softmax(-1).requires_grad_()
+        objectives.LabelAware()(z, y, weights).backward()
+        assert (weights.grad.gather(1, y[:, None]) > 0).all()

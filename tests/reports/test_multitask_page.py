@@ -334,6 +334,42 @@ def test_the_stage_before_the_tasks_has_its_curve(tmp_path):
     )
 
 
+def test_every_stage_before_the_tasks_has_its_curve_and_its_settings(tmp_path):
+    records = [{"epoch": 1.0, "loss": 0.42, "stage": 1}, {"epoch": 1.0, "loss": 0.31, "stage": 2}]
+    second = {"data": "pairs.csv", "method": "multiple_negatives", "similarity": "dot"}
+    about = {
+        "pretrain": {"data": "nli", "method": "simcse", "similarity": "cosine"},
+        "pretrain.2": second,
+    }
+    page = page_of(tmp_path, without(pretraining=records), **about)
+    assert "<title>simcse, epoch 1: 0.42</title>" in page
+    assert "<title>multiple_negatives, epoch 1: 0.31</title>" in page
+    method = section(page, "method")
+    assert row(method, "Pretraining 1")[1] == "simcse on nli"
+    assert row(method, "Pretraining 2")[1] == "multiple_negatives on pairs.csv, similarity dot"
+
+
+def test_scores_on_training_rows_stand_before_the_others(tmp_path):
+    found = {
+        name: {**scores, "n": 1000} for name, scores in WHOLE["test"].items() if name != "average"
+    }
+    plain, scored = page_of(tmp_path / "a"), page_of(tmp_path / "b", without(train=found))
+    assert lead(plain) == lead(scored)  # which is about rows that were not trained on
+
+    def titles(page):
+        return next(cells for cells in rows(section(page, "table")) if "Task" in cells)
+
+    assert "train" not in titles(plain)
+    assert titles(scored)[2] == "train" and titles(scored)[3:] == titles(plain)[2:]
+
+
+def test_the_schedule_and_the_surgery_are_said_in_words(tmp_path):
+    schedule = {"name": "mixed", "surgery": "pcgrad", "surgery_reduction": "mean"}
+    method = section(page_of(tmp_path, schedule=schedule), "method")
+    assert "the loss is the mean of the tasks' losses" in row(method, "Schedule")[1]
+    assert "the mean of the tasks' gradients is taken" in row(method, "Gradient surgery")[1]
+
+
 def test_without_validation_only_losses_are_drawn(tmp_path):
     history = [
         {k: v for k, v in record(n).items() if "loss" in k or k == "epoch"} for n in (1.0, 2.0)

@@ -20,7 +20,8 @@ from closeknit.classification.config import RunConfig, read_config
 from closeknit.data import from_python
 from closeknit.embeddings.config import EmbeddingConfig
 from closeknit.errors import ConfigError
-from closeknit.multitask.config import MultiTaskConfig, read_multitask, recipes
+from closeknit.multitask.config import MultiTaskConfig
+from closeknit.multitask.study_file import read_multitask, recipes
 from closeknit.objectives import OBJECTIVES
 from closeknit.objectives import config as objective_config
 from closeknit.settings import (
@@ -325,7 +326,8 @@ def test_an_option_that_is_added_to_an_objective_changes_the_key_only_where_it_i
     monkeypatch.setattr(objective_config, "objective_options", with_extra)
     supcon = RunConfig.from_dict({"objective": {"name": "supcon"}})
     assert key_of(supcon) != KEYS["supcon"]  # as long as the option is not declared as a later one
-    monkeypatch.setattr(objective_config, "LATER_OPTIONS", {"supcon": {"extra": 0.0}})
+    later = {**objective_config.LATER_OPTIONS["supcon"], "extra": 0.0}
+    monkeypatch.setattr(objective_config, "LATER_OPTIONS", {"supcon": later})
     assert key_of(supcon) == KEYS["supcon"]
     assert differences(RunConfig, stored, supcon.to_dict()) == []
     used = RunConfig.from_dict({"objective": {"name": "supcon", "extra": 0.5}})

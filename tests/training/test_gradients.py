@@ -21,6 +21,7 @@ from closeknit.objectives import Joint
 from closeknit.objectives.joint import Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.training import gradients as surgery
+from closeknit.training import loop
 from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, length_grouped
 from closeknit.training.config import TrainConfig
 from closeknit.training.gradients import SeparateGradients, cosines, pcgrad
@@ -112,6 +113,18 @@ def test_it_projects_as_the_paper_says(tasks, size):
         )
         conflicts += not close(gradients.sum(0), expected, 1e-6)
     assert conflicts > 0
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_the_mean_is_the_sum_by_the_number_of_tasks(tasks):
+    for seed in range(5):
+        gradients = random_rows(tasks, 20, seed)
+        projected = oracle_pcgrad(gradients.tolist(), drawn(tasks, seed))
+        expected = rows(*[value / tasks for value in projected])
+        found = pcgrad(gradients, seeded(seed), reduction="mean")
+        assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ValueError, match='reduction is max; it must be "sum" or "mean"'):
+        pcgrad(gradients, reduction="max")
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.data())
@@ -475,6 +488,37 @@ def test_agreement_is_the_cosine_over_the_rows_of_the_first_batches(tiny, small,
 def test_two_copies_of_a_task_agree_wholly(tiny, small, accumulate):
     training = make_training(tiny, small, copies=True, dropout=0.3, accumulate=accumulate)
     assert training.agreement()["one", "two"] == pytest.approx(1.0, abs=1e-12)  # dropout is off
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_agreement_is_the_same_where_one_gradient_fits_into_memory(
+    tiny, small, monkeypatch, accumulate
+):
+    training = make_training(tiny, small, batch_size=30, accumulate=accumulate)
+    expected = training.agreement()
+    made: list[int] = []
+
+    class Watched(SeparateGradients):
+        def __init__(self, parameters, tasks):
+            made.append(tasks)
+            super().__init__(parameters, tasks)
+
+    monkeypatch.setattr(loop, "SeparateGradients", Watched)
+    monkeypatch.setattr(surgery, "HELD_BYTES", 1)
+    assert training.agreement() == {
+        ("one", "two"): pytest.approx(expected["one", "two"], abs=1e-10)
+    }
+    assert made == [1]  # one gradient is held, not one for each task
+    assert all(parameter.grad is None for parameter in training.learners.parameters())
+
+
+def test_the_products_with_present_gradients_are_those_of_the_rows():
+    parameters = [nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(3))]
+    separate = SeparateGradients(parameters, 1)
+    parameters[0].grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    separate.take(0)  # nothing for the second parameter
+    parameters[0].grad, parameters[1].grad = torch.full((2, 2), 0.5), torch.ones(3)
+    assert separate.products_with_present().tolist() == [5.0]
 
 
 def test_asking_for_the_agreement_changes_nothing(tiny, small):

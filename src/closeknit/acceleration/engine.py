@@ -72,7 +72,9 @@ class Updater(Protocol):
     keeps_copies: bool
     ready_to_capture: bool
 
-    def apply(self, total_loss: Tensor, half_gradients: Mapping[int, Tensor]) -> Tensor: ...
+    def apply(
+        self, total_loss: Tensor, half_gradients: Mapping[int, Tensor], *, clip_scale: float = 1.0
+    ) -> Tensor: ...
 
     def read_state(self) -> None: ...
 
@@ -135,9 +137,12 @@ class Engine:
         update.
         """
 
-    def apply_update(self, total_loss: Tensor) -> Tensor:
-        """Clip and apply the gradients unless one is not finite; give their length before that."""
-        return self.updater.apply(total_loss, {})
+    def apply_update(self, total_loss: Tensor, *, clip_scale: float = 1.0) -> Tensor:
+        """Clip and apply the gradients unless one is not finite; give their length before that.
+
+        The largest length is `train.clip` times `clip_scale`.
+        """
+        return self.updater.apply(total_loss, {}, clip_scale=clip_scale)
 
     # -- changes from outside
 
@@ -259,9 +264,9 @@ class GpuEngine(Engine):
         if not only_batch or not self.updater.reads_half_gradients:
             self.half_weights.collect_gradients()
 
-    def apply_update(self, total_loss: Tensor) -> Tensor:
+    def apply_update(self, total_loss: Tensor, *, clip_scale: float = 1.0) -> Tensor:
         half_gradients = self.half_weights.gradients() if self.updater.reads_half_gradients else {}
-        return self.updater.apply(total_loss, half_gradients)
+        return self.updater.apply(total_loss, half_gradients, clip_scale=clip_scale)
 
     def weights_changed(self) -> None:
         self.copies_are_old = True

@@ -115,7 +115,9 @@ class FusedAdamW:
         """Begin anew, in the same memory."""
         torch._foreach_zero_([self.steps, *self.means, *self.variances])
 
-    def apply(self, total_loss: Tensor, half_gradients: Mapping[int, Tensor]) -> Tensor:
+    def apply(
+        self, total_loss: Tensor, half_gradients: Mapping[int, Tensor], *, clip_scale: float = 1.0
+    ) -> Tensor:
         """Update the parameters unless something is not finite; give the gradient's length before
         clipping.
 
@@ -146,7 +148,7 @@ class FusedAdamW:
             self.tables,
             self.gradient_addresses,
             total_loss,
-            clip=self.clip,
+            clip=self.clip * clip_scale,
             logs=logs,
             betas=betas,
             eps=eps,

@@ -40,11 +40,13 @@ class TorchAdamW:
         self.skips_on_device = skips_on_device
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
 
-    def apply(self, total_loss: Tensor, half_gradients: Mapping[int, Tensor]) -> Tensor:
+    def apply(
+        self, total_loss: Tensor, half_gradients: Mapping[int, Tensor], *, clip_scale: float = 1.0
+    ) -> Tensor:
         """Clip and apply the gradients unless one is not finite; give their length before that."""
         scaler = self.precision.scaler
         scaler.unscale_(self.optimizer)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip, foreach=True)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.clip * clip_scale, foreach=True)
         if self.skips_on_device:
             bad = (~torch.isfinite(total_loss + norm)).float()
             self.not_finite.copy_(torch.maximum(self.not_finite, bad))

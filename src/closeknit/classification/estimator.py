@@ -26,6 +26,7 @@ from closeknit.models.estimator_settings import (
     plain_values,
     settings_argument,
 )
+from closeknit.objectives.copies import TextFunction
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 _TYPES: dict[str, Any] = {"str": str, "int": int, "bool": lambda text: text == "True"}
@@ -43,6 +44,10 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
     of rows and classes. `objective_options`, `train_options` and `encoder_options` take the
     settings of the tables [objective], [train] and [encoder] of a run file. `verbose` shows a
     progress bar on the error stream.
+
+    With `second_view` every text is encoded twice. It says what makes the second copy differ: a
+    name such as "span" or "synonyms" (the option `second_view` of every objective), or a function
+    from a list of texts to as many changed texts.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         train_options: Mapping[str, Any] | None = None,
         encoder_options: Mapping[str, Any] | None = None,
         verbose: bool = False,
+        second_view: str | TextFunction | None = None,
     ) -> None:
         self.objective = objective
         self.encoder = encoder
@@ -72,6 +78,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         self.train_options = train_options
         self.encoder_options = encoder_options
         self.verbose = verbose
+        self.second_view = second_view
 
     def fit(
         self, X: Texts, y: Sequence[Any], validation: tuple[Texts, Sequence[Any]] | None = None
@@ -88,7 +95,13 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
                     'give train_options={"validation": 0.1} instead'
                 )
             held_out, _, _ = labelled_examples(*validation, "the validation part")
-        fit = ClassifierFit(examples, self._config(), validation=held_out, labels=names)
+        fit = ClassifierFit(
+            examples,
+            self._config(),
+            validation=held_out,
+            labels=names,
+            second_view=self.second_view if callable(self.second_view) else None,
+        )
         for _ in follow(fit, self.objective, show=self.verbose):
             pass
         self.model_ = fit.model
@@ -111,10 +124,18 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
             raise ConfigError(f"random_state is {self.random_state}; it must be a whole number")
         objective = {
             "name": self.objective,
+            **self._copies(),
             **settings_argument(objective_options=self.objective_options),
         }
         tables = {"encoder": encoder, "objective": objective, "train": train}
         return RunConfig.from_dict(plain_values(tables))
+
+    def _copies(self) -> dict[str, Any]:
+        """The options of the objective that `second_view` stands for."""
+        if self.second_view is None:
+            return {}
+        name = "function" if callable(self.second_view) else self.second_view
+        return {"copies": 2, "second_view": name}
 
     def _outputs(self, X: Texts) -> tuple[Floats, Floats]:
         check_is_fitted(self, "model_")

@@ -34,14 +34,17 @@ from closeknit.metrics import classification_scores, confusion
 from closeknit.models.fit import Fit, Stage
 from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import build_objective
+from closeknit.objectives.copies import TextFunction
 from closeknit.objectives.joint import Joint
 from closeknit.training import randomness
 from closeknit.training.batches import (
+    ChangedTexts,
     DeviceBatches,
     Plan,
     batches_per_epoch,
     labels_of,
     rows_that_meet,
+    with_second_copies,
 )
 from closeknit.training.config import TrainConfig
 from closeknit.training.loop import Training, train
@@ -60,7 +63,7 @@ class ClassifierFit(Fit[Model]):
     is kept.
 
     `stock` holds what many runs on the same texts share; `lane` lets runs follow each other in the
-    same memory.
+    same memory. `second_view` is the function of `objective.second_view = "function"`.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ClassifierFit(Fit[Model]):
         world: World | None = None,
         stock: Stock | None = None,
         lane: Lane | None = None,
+        second_view: TextFunction | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
         self.tell = tell
@@ -92,6 +96,8 @@ class ClassifierFit(Fit[Model]):
         log = self.tell if self.world.main else None
         self.model, self.objective = new_model(examples, names, config, self.world, stock, log)
         self.config = config = self.model.config
+        self.objective.set_text_function(second_view)
+        self.examples = examples
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)
         self.tokens = self.model.tokens(examples)
@@ -156,13 +162,23 @@ class ClassifierFit(Fit[Model]):
             world=self.world,
         )
 
-    def _batches(self, targets: Callable[[Tensor], Tensor], **shared: Any) -> DeviceBatches:
+    def _batches(
+        self, targets: Callable[[Tensor], Tensor], **shared: Any
+    ) -> DeviceBatches | ChangedTexts:
         starts = [0] * self.objective.copies
-        return DeviceBatches(
+        batches = DeviceBatches(
             self.tokens, targets, self._plan(), self.per_epoch, self.world, starts=starts, **shared
         )
+        return with_second_copies(
+            batches,
+            self.objective.second_copies,
+            self.examples,
+            self.tokens,
+            self.model.tokeniser,
+            self.config.train.seed,
+        )
 
-    def _new_training(self, batch: DeviceBatches) -> Training:
+    def _new_training(self, batch: DeviceBatches | ChangedTexts) -> Training:
         task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
         return train(self.model.encoder, [task], self.config.train, world=self.world, log=self.tell)
 
@@ -327,7 +343,12 @@ def new_model(
         )
     if objective.copies > 1:
         name = config.objective.name
-        rate = dropout_for_views(encoder, config.encoder.dropout, name)
+        rate = dropout_for_views(
+            encoder,
+            config.encoder.dropout,
+            name,
+            second_view=objective.second_copies.second_view,
+        )
         if rate is not None:
             if tell is not None:
                 tell(dropout_note(encoder, rate, name))

@@ -15,7 +15,13 @@ from closeknit.encoders.tokenisers import Tokeniser
 from closeknit.errors import ConfigError, DataError
 from closeknit.objectives import Joint, build_objective
 from closeknit.training import randomness
-from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, rows_that_meet
+from closeknit.training.batches import (
+    DeviceBatches,
+    batches_per_epoch,
+    labels_of,
+    rows_that_meet,
+    with_second_copies,
+)
 from closeknit.training.processes import this_world
 from closeknit.training.randomness import seeded
 from closeknit.training.task import Task
@@ -62,7 +68,12 @@ def make_task(
             'Joint([Term("mine", 1.0, objective, "pooled")])'
         )
     if objective.copies > 1:
-        require_dropout_for_views(encoder, None, f"the objective of the task {name}")
+        require_dropout_for_views(
+            encoder,
+            None,
+            f"the objective of the task {name}",
+            second_view=objective.second_copies.second_view,
+        )
     with seeded(world, seed, randomness.HEADS):
         heads = build_heads(encoder, len(classes), objective.views)
     if batch_size < 1:
@@ -77,7 +88,8 @@ def make_task(
         world,
         starts=[0] * objective.copies,
     )
-    return Task(name, batches, per_epoch, objective, heads, weight)
+    batch = with_second_copies(batches, objective.second_copies, examples, tokens, tokenise, seed)
+    return Task(name, batch, per_epoch, objective, heads, weight)
 
 
 def predict_logits(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-PARTS = ("validation", "test", "score")
+PARTS = ("train", "validation", "test", "score")
 
 
 def print_json(value: Any) -> None:

@@ -248,7 +248,7 @@ def multitask(
         str,
         typer.Argument(
             help="A file with the tasks in TOML, or a recipe: exp01 to exp15 are the experiments "
-            "of the multi-task paper."
+            "of the multi-task paper; docs/multitask.md lists their controls."
         ),
     ],
     out: Annotated[
@@ -306,8 +306,8 @@ def multitask(
     (columns text, text2 and score). The tables [schedule], [shared], [encoder], [train] and
     [pretrain] change the defaults. The state with the best average score is kept.
     """
-    from closeknit.multitask.config import read_multitask
     from closeknit.multitask.run import multitask_in_folder
+    from closeknit.multitask.study_file import read_multitask
     from closeknit.reports.multitask_page import write_multitask_report
 
     named = {

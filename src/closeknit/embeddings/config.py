@@ -8,6 +8,7 @@ from typing import Any
 
 from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError
+from closeknit.objectives.copies import READ_BY, SECOND_VIEWS, Copies
 from closeknit.settings import Configuration, SettingsTable, check_tables, setting
 from closeknit.training.config import TrainConfig
 
@@ -24,6 +25,7 @@ class MethodConfig(SettingsTable, table="method"):
     simcse: the same text twice through dropout, or with pairs and triplets the texts that belong
       together; InfoNCE.
     mirror: the same text twice, a span masked in the second; NT-Xent; also for phrases and words.
+      `second_view` replaces the masked span, and gives `simcse` another second view too.
     multiple_negatives: pairs, where the answers to all other questions of the batch are wrong.
     """
 
@@ -35,6 +37,13 @@ class MethodConfig(SettingsTable, table="method"):
         help="Temperature of the loss; smaller is sharper, and 0.03 to 0.1 is usual. None is 0.05 for "
         "`simcse` and `multiple_negatives`, 0.04 for `mirror`, and 0.2 for `mirror` on phrases or words.",
     )
+    similarity: str = setting(
+        "cosine",
+        since=2,
+        choices=("cosine", "dot"),
+        help="For `multiple_negatives`: what compares two vectors, the cosine or the dot product. "
+        "The temperature of `dot` is 1 where none is given.",
+    )
     level: str = setting(
         "sentence", choices=LEVELS, help="What the texts are that `mirror` learns from."
     )
@@ -42,19 +51,55 @@ class MethodConfig(SettingsTable, table="method"):
         None,
         at_least=0,
         default_text="by level",
-        help="Letters of the span that `mirror` masks in the second view, at a random place, by the "
-        "model's own mask token; texts under 30 letters stay whole. None is 5 for sentences and 0 for "
-        "phrases and words.",
+        help="Characters of the span that is masked in the second view, at a random place, by the "
+        "encoder's mask token; texts under 30 characters stay whole. None is 5 for `mirror` on "
+        "sentences and for `second_view` `span`, and 0 otherwise.",
+    )
+    second_view: str | None = setting(
+        None,
+        choices=SECOND_VIEWS,
+        since=2,
+        default_text="by method",
+        help="What makes the second view of a text differ, beside the noise of both views. "
+        "`dropout`: nothing else. `span`: a masked span. `synonyms`: replaced words. `drophead`: "
+        "dropped attention heads. `adversarial`: a change of the word embeddings, in the direction "
+        "that changes the vector most. `function`: a function that is given in Python. None is "
+        "`span` where `mask` is above 0, and else `dropout`.",
+    )
+    synonyms: str | None = setting(
+        None,
+        since=2,
+        default_text="the bundled list",
+        help="For `second_view` `synonyms`: a file with a group of words per line, separated by tabs.",
+    )
+    synonym_share: float = setting(
+        Copies.synonym_share,
+        above=0,
+        at_most=1,
+        since=2,
+        help="For `second_view` `synonyms`: the share of the words with a synonym that are replaced, "
+        "and at least one.",
+    )
+    epsilon: float = setting(
+        Copies.epsilon,
+        above=0,
+        since=2,
+        help="For `second_view` `adversarial`: the length of the change of a text's word embeddings, "
+        "in units of their root mean square.",
     )
     noise: str = setting(
         "dropout",
         choices=NOISES,
-        help="What makes the two views of a text differ. `dropout`: dropout. `drophead`: whole "
-        "attention heads are dropped, drawn for each text. `none`: both views are the same, and only "
-        "the negatives teach.",
+        help="What the encoder draws anew for both views of a text. `dropout`: dropout. `drophead`: "
+        "whole attention heads are dropped, drawn for each text, and there is no dropout. `none`: "
+        "nothing; with `second_view` `dropout` both views are then the same, and only the negatives "
+        "teach.",
     )
     drophead: float = setting(
-        0.05, above=0, below=1, help="Share of the attention heads that noise `drophead` drops."
+        Copies.drophead,
+        above=0,
+        below=1,
+        help="Share of the attention heads that `noise` `drophead` or `second_view` `drophead` drops.",
     )
     head: str = setting(
         "auto",
@@ -84,24 +129,49 @@ class MethodConfig(SettingsTable, table="method"):
             return self.temperature
         if self.name == "mirror":
             return 0.04 if self.level == "sentence" else 0.2
-        return 0.05
+        return 1.0 if self.similarity == "dot" else 0.05
+
+    def check_relations(self) -> None:
+        """Refuse second views that contradict other settings."""
+        if self.second_view == "span" and self.mask == 0:
+            raise ConfigError(
+                "method.second_view is span, but method.mask is 0: no character would be masked; "
+                "leave method.mask out, or set it to 3 to 10"
+            )
+        if self.second_view == self.noise == "drophead":
+            raise ConfigError(
+                "method.noise=drophead drops heads in both views already; leave method.second_view "
+                "out, or set method.noise=dropout"
+            )
 
     @property
     def span(self) -> int:
-        """The number of letters that are masked in the second view."""
-        if self.mask is not None:
-            return self.mask
-        return 5 if self.name == "mirror" and self.level == "sentence" else 0
+        """The number of characters that are masked in the second view."""
+        usual = Copies.mask if self.name == "mirror" and self.level == "sentence" else 0
+        if self.second_view is not None:
+            usual = Copies.mask if self.second_view == "span" else 0
+        return usual if self.mask is None else self.mask
 
-    def second_view(self, paired: bool) -> str:
-        """What makes the second view of a text differ from the first: `dropout` where dropout alone
-        does.
-        """
+    @property
+    def copies(self) -> Copies:
+        """How the two copies of a single text differ, with the second view resolved."""
+        by_mask = "span" if self.span else "dropout"
+        view = by_mask if self.second_view is None else self.second_view
+        values: dict[str, Any] = {
+            "mask": self.span,
+            "synonyms": self.synonyms,
+            "synonym_share": self.synonym_share,
+            "drophead": self.drophead,
+            "epsilon": self.epsilon,
+        }
+        read = {option: values[option] for option, reader in READ_BY.items() if reader == view}
+        return Copies(copies=2, second_view=view, **read)
+
+    def difference_of_views(self, paired: bool) -> str:
+        """What makes the two views of a text differ: `dropout` where dropout alone does."""
         if paired:
             return "pairs"
-        if self.noise != "dropout":
-            return self.noise
-        return "mask" if self.span else "dropout"
+        return self.copies.second_view if self.noise == "dropout" else self.noise
 
     def head_use(self, pooling: str, paired: bool) -> str:
         """How SimCSE's layer is used, with `auto` resolved.

@@ -24,6 +24,7 @@ from closeknit.models.estimator_settings import (
     settings_argument,
     unnamed_settings,
 )
+from closeknit.objectives.copies import TextFunction
 
 
 class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -33,7 +34,9 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     triplets; labels, where given, keep rows of one class from being each other's negatives.
     `method` is simcse, mirror or multiple_negatives; None is simcse for texts and triplets,
     multiple_negatives for pairs. `method_options`, `train_options` and `encoder_options` take the
-    settings of the tables [method], [train] and [encoder] of a run file.
+    settings of the tables [method], [train] and [encoder] of a run file. `second_view` says what
+    makes the second view of a single text differ: a name (the setting `method.second_view`), or a
+    function from a list of texts to as many changed texts.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         train_options: Mapping[str, Any] | None = None,
         encoder_options: Mapping[str, Any] | None = None,
         verbose: bool = False,
+        second_view: str | TextFunction | None = None,
     ) -> None:
         self.method = method
         self.encoder = encoder
@@ -63,6 +67,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.train_options = train_options
         self.encoder_options = encoder_options
         self.verbose = verbose
+        self.second_view = second_view
 
     def fit(
         self, X: Sequence[Any], y: Sequence[Any] | None = None, validation: Any = None
@@ -76,7 +81,12 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         )
         if validation is not None and not isinstance(validation, ScoredPairs):
             validation = scored_pairs_from(validation, name="the validation part")
-        fit = EmbeddingFit(sentences, self._config(len(sentences.columns)), validation=validation)
+        fit = EmbeddingFit(
+            sentences,
+            self._config(len(sentences.columns)),
+            validation=validation,
+            second_view=self.second_view if callable(self.second_view) else None,
+        )
         for _ in follow(fit, fit.config.method.name, show=self.verbose):
             pass
         self.model_ = fit.model
@@ -84,6 +94,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _config(self, columns: int) -> EmbeddingConfig:
         method = self.method or ("multiple_negatives" if columns == 2 else "simcse")
+        view = "function" if callable(self.second_view) else self.second_view
         tables = {
             "encoder": {
                 "name": self.encoder,
@@ -91,7 +102,11 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 "pooling": self.pooling,
                 **settings_argument(encoder_options=self.encoder_options),
             },
-            "method": {"name": method, **settings_argument(method_options=self.method_options)},
+            "method": {
+                "name": method,
+                **given_settings(second_view=view),
+                **settings_argument(method_options=self.method_options),
+            },
             "train": {
                 **given_settings(
                     epochs=self.epochs, batch_size=self.batch_size, lr=self.learning_rate

@@ -24,16 +24,17 @@ from closeknit.encoders.augmentation import (
     drophead,
     dropout_for_views,
     dropout_note,
-    mask_spans,
+    require_dropout_for_views,
     without_dropout,
 )
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import LanguageHead
 from closeknit.encoders.loading import load_language_head
-from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser
+from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser, mask_token_of
 from closeknit.encoders.tokens import Tokens, stacked, truncation_note
 from closeknit.errors import ConfigError, DataError
 from closeknit.models.fit import Fit, Stage
+from closeknit.objectives.copies import Copies, TextFunction
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.objectives.losses.text_views import Folded, InfoNCE, MultipleNegatives, NTXent
@@ -44,6 +45,7 @@ from closeknit.training.batches import (
     batches_per_epoch,
     length_grouped,
     rows_of_batches,
+    with_second_copies,
 )
 from closeknit.training.loop import train
 from closeknit.training.processes import World, this_world
@@ -57,7 +59,9 @@ class EmbeddingFit(Fit[SentenceModel]):
 
     With scored pairs as `validation`, Spearman's correlation is computed at every evaluation (every
     `train.evaluate_every` steps, or every epoch), and the best state is kept. Checkpoints and
-    `resume` work as for a classifier.
+    `resume` work as for a classifier. With `start`, the encoder of another model is trained on,
+    that very one and no copy of it. `second_view` is the function of
+    `method.second_view = "function"`.
     """
 
     def __init__(
@@ -66,19 +70,22 @@ class EmbeddingFit(Fit[SentenceModel]):
         config: EmbeddingConfig,
         *,
         validation: ScoredPairs | None = None,
+        start: SentenceModel | None = None,
         folder: Path | None = None,
         resume: bool = False,
         world: World | None = None,
+        second_view: TextFunction | None = None,
         tell: Callable[[str], None] = say,
     ) -> None:
         self.config = config
+        self.second_view = second_view
         self.sentences = sentences
         self.validation = validation
         self.tell = tell
         self.world = world or this_world()
         check_data(sentences, config.method)
         _check_training(config, validated=validation is not None)
-        encoder, tokeniser = self._load_encoder()
+        encoder, tokeniser = self._load_encoder() if start is None else self._taken_on(start)
         self.model = SentenceModel(encoder, tokeniser, self.config)
         self._make_head()
         main = Stage(self._main_session(folder, resume), around=self._noise, after=self._finish)
@@ -96,8 +103,8 @@ class EmbeddingFit(Fit[SentenceModel]):
         with seeded(self.world, config.train.seed, randomness.ENCODER):
             encoder, tokeniser = config.encoder.load()
         method = config.method.name
-        second_view = config.method.second_view(paired=len(self.sentences.columns) > 1)
-        rate = dropout_for_views(encoder, config.encoder.dropout, method, second_view=second_view)
+        difference = config.method.difference_of_views(paired=len(self.sentences.columns) > 1)
+        rate = dropout_for_views(encoder, config.encoder.dropout, method, second_view=difference)
         if rate is None:
             return encoder, tokeniser
         if self.world.main:
@@ -106,6 +113,15 @@ class EmbeddingFit(Fit[SentenceModel]):
         self.config = dataclasses.replace(config, encoder=dropping)
         with seeded(self.world, config.train.seed, randomness.ENCODER):
             return dropping.load()
+
+    def _taken_on(self, start: SentenceModel) -> tuple[Encoder, Tokeniser]:
+        """The encoder of another model, with the pooling of this training."""
+        method = self.config.method
+        encoder = Encoder(start.encoder.trunk, self.config.encoder.pooling, start.encoder.name)
+        difference = method.difference_of_views(paired=len(self.sentences.columns) > 1)
+        asked = self.config.encoder.dropout
+        require_dropout_for_views(encoder, asked, method.name, second_view=difference)
+        return encoder, start.tokeniser
 
     def _make_head(self) -> None:
         """The dense layer on the pooled vector, where the method has one."""
@@ -125,8 +141,10 @@ class EmbeddingFit(Fit[SentenceModel]):
         method, options = self.config.method, self.config.train
         views = Folded(loss_of(method), max(2, len(self.sentences.columns)))
         term = Term(method.name, 1.0, views, "projected" if self.heads else "pooled")
-        batch, per_epoch = self._batches(self.model.tokeniser)
-        task = Task(method.name, batch, per_epoch, Joint([term]), self.heads)
+        joint = Joint([term], copies=method.copies if len(self.sentences.columns) == 1 else 1)
+        joint.set_text_function(self.second_view)
+        batch, per_epoch = self._batches(self.model.tokeniser, joint.second_copies)
+        task = Task(method.name, batch, per_epoch, joint, self.heads)
         training = train(self.model.encoder, [task], options, world=self.world, log=self.tell)
         return Loop(
             training,
@@ -141,10 +159,13 @@ class EmbeddingFit(Fit[SentenceModel]):
 
     # -- what the training is fed with
 
-    def _batches(self, tokeniser: Tokeniser) -> tuple[Callable[[int, int, int], Batch], int]:
+    def _batches(
+        self, tokeniser: Tokeniser, copies: Copies
+    ) -> tuple[Callable[[int, int, int], Batch], int]:
         """V views of B texts stacked into one list of rows; y says view and group of each."""
-        method, options, texts = self.config.method, self.config.train, self.sentences.columns
-        parts = [tokeniser(Examples(column)) for column in texts]
+        options, texts = self.config.train, self.sentences.columns
+        examples = [Examples(column) for column in texts]
+        parts = [tokeniser(column) for column in examples]
         lengths = np.max([part.lengths for part in parts], axis=0)
         whole, rows = stacked(parts), len(self.sentences)
         self._note_truncation(whole)
@@ -159,18 +180,8 @@ class EmbeddingFit(Fit[SentenceModel]):
             return torch.stack([view, groups[share].repeat(len(starts))], dim=1)
 
         batches = DeviceBatches(whole, targets, plan, per_epoch, self.world, starts=starts)
-        if not method.span or len(texts) > 1:
-            return batches, per_epoch
-        mask = _mask_token(tokeniser)
-
-        def batch(number: int, part: int = 0, parts: int = 1) -> Batch:
-            """The second view is the text with a span masked, each time another one."""
-            epoch, drawn_rows, share, filler = batches.rows_of(number, part, parts)
-            masked = mask_spans(texts[0], share.tolist(), method.span, mask, options.seed, epoch)
-            views = stacked([whole.select(share), tokeniser(Examples(masked))])
-            y = targets(torch.from_numpy(share).to(self.world.device))
-            return Batch(views.pad(np.arange(len(views))), y, drawn_rows, filler)
-
+        seed = options.seed
+        batch = with_second_copies(batches, copies, examples[0], parts[0], tokeniser, seed)
         return batch, per_epoch
 
     def _note_truncation(self, tokens: Tokens) -> None:
@@ -309,15 +320,29 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
     if method.noise == "none" and columns > 1:
         raise ConfigError("method.noise=none is for single texts: pairs differ by themselves")
     usual, negatives = MethodConfig(), mine or columns == 3
+    view = method.copies.second_view if columns == 1 else "that of a pair"
     for setting, used, purpose in (
         ("level", method.name == "mirror", "says what mirror's texts are"),
-        ("mask", columns == 1, "masks a view of a single text, not pairs"),
+        ("second_view", columns == 1, "makes a second view of a single text, not of pairs"),
+        (
+            "similarity",
+            method.name == "multiple_negatives",
+            "says how multiple_negatives compares two vectors",
+        ),
+        ("mask", view == "span", "masks a span in the second view of a single text"),
+        ("synonyms", view == "synonyms", "is for method.second_view=synonyms"),
+        ("synonym_share", view == "synonyms", "is for method.second_view=synonyms"),
+        ("epsilon", view == "adversarial", "is for method.second_view=adversarial"),
         (
             "hard_weight",
             method.name == "simcse" and negatives,
             "weighs the hard negatives of simcse",
         ),
-        ("drophead", method.noise == "drophead", "is for method.noise=drophead"),
+        (
+            "drophead",
+            "drophead" in (method.noise, view),
+            "is for method.noise=drophead or method.second_view=drophead",
+        ),
         ("adapt_lr", method.adapt_epochs, "is for method.adapt_epochs"),
         ("adapt_share", method.adapt_epochs, "is for method.adapt_epochs"),
     ):
@@ -337,7 +362,7 @@ def loss_of(method: MethodConfig) -> nn.Module:
         return InfoNCE(temperature=method.sharpness, hard_weight=method.hard_weight)
     if method.name == "mirror":
         return NTXent(temperature=method.sharpness)
-    return MultipleNegatives(scale=1.0 / method.sharpness)
+    return MultipleNegatives(scale=1.0 / method.sharpness, similarity=method.similarity)
 
 
 def masked_batches(
@@ -355,7 +380,11 @@ def masked_batches(
     The labels (R, T) are the true tokens where they are to be told, and -1 elsewhere.
     """
     assert isinstance(tokeniser, PretrainedTokeniser)
-    _mask_token(tokeniser)
+    if mask_token_of(tokeniser) is None:
+        raise ConfigError(
+            "this encoder's tokenizer has no mask token, which masked-language modelling needs; use "
+            "method.adapt_epochs=0"
+        )
     mask, words = int(tokeniser.tokenizer.mask_token_id), len(tokeniser.tokenizer)
     rows_of = rows_of_batches(plan, per_epoch, world)
 
@@ -386,12 +415,3 @@ def masked_batches(
         return Batch({**inputs, "input_ids": seen}, torch.where(chosen, ids, -1), rows, filler)
 
     return batch
-
-
-def _mask_token(tokeniser: Tokeniser) -> str:
-    token = getattr(getattr(tokeniser, "tokenizer", None), "mask_token", None)
-    if token is None:
-        raise ConfigError(
-            "this encoder's tokenizer has no mask token; use method.mask=0 and method.adapt_epochs=0"
-        )
-    return str(token)

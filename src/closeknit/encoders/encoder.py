@@ -72,8 +72,10 @@ class Encoder(nn.Module):
         return self._trunk_pass
 
     @contextlib.contextmanager
-    def use_trunk_pass(self, trunk_pass: TrunkPass) -> Iterator[None]:
-        """Inside, the trunk's forward pass is computed by this, for the batches that it fits."""
+    def use_trunk_pass(self, trunk_pass: TrunkPass | None) -> Iterator[None]:
+        """Inside, the trunk's forward pass is computed by this, for the batches that it fits; None:
+        by the trunk itself.
+        """
         before = self._trunk_pass
         self._trunk_pass = trunk_pass
         try:

@@ -135,6 +135,7 @@ class FileTokeniser:
         self.pad_id: int = tokenizer.token_to_id(settings["pad_token"])
         self.pad_type: int = settings.get("pad_token_type_id", 0)
         self.pad_left = settings.get("padding_side", "right") == "left"
+        self.mask_token: str | None = settings.get("mask_token")
 
     @classmethod
     def load(cls, folder: Path, max_length: int) -> FileTokeniser | None:
@@ -316,6 +317,17 @@ class RememberingTokeniser:
     def save(self, folder: Path) -> None:
         """Writes the files of the tokeniser to a folder."""
         self.tokeniser.save(folder)
+
+
+def mask_token_of(tokeniser: Tokeniser) -> str | None:
+    """The text of the encoder's mask token; None where its tokenizer has none."""
+    if isinstance(tokeniser, RememberingTokeniser):
+        tokeniser = tokeniser.tokeniser
+    if isinstance(tokeniser, FileTokeniser):
+        token = tokeniser.mask_token
+    else:
+        token = getattr(getattr(tokeniser, "tokenizer", None), "mask_token", None)
+    return None if token is None else str(token)
 
 
 # ---------------------------------------------------------------- words

@@ -6,27 +6,23 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from closeknit.data.tables import Columns, holds_data
+from closeknit.data.tables import Columns
 from closeknit.embeddings.config import METHODS
 from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError, did_you_mean
-from closeknit.multitask.heads import HEADS
+from closeknit.multitask.heads import HEADS, OUTPUT_ACTIVATIONS, SIMILARITIES
+from closeknit.multitask.paraphrases import MULTIPLE_NEGATIVES, ranking_loss
 from closeknit.objectives.config import ObjectiveConfig
 from closeknit.settings import (
-    Changes,
     Configuration,
     SettingsTable,
     given_options,
-    parse_changes,
-    read_toml,
-    set_value,
+    numbered,
     setting,
     settings_of,
 )
@@ -39,7 +35,6 @@ METRICS = {
     "pair_classify": ("accuracy", "weighted_f1", "macro_f1"),
     "pair_score": ("pearson", "spearman"),
 }
-RECIPES = Path(__file__).parent / "recipes"
 
 
 @dataclass(frozen=True)
@@ -61,11 +56,25 @@ class TaskConfig(SettingsTable, table="task"):
         "",
         default_text="by kind",
         choices=("", *HEADS),
-        help="Head of the task: `linear` for texts; `linear`, `paired` or `dense_paired` (the default) "
-        "for pairs.",
+        help="Head of the task: `linear` for texts; `linear`, `joined`, `paired` or `dense_paired` "
+        "(the default) for pairs.",
     )
     activation: bool = setting(True, help="Whether `paired` and `dense_paired` have a tanh inside.")
-    weight: float = setting(1.0, above=0, help="Weight of the task's loss.")
+    output_activation: str = setting(
+        "none",
+        since=2,
+        choices=OUTPUT_ACTIVATIONS,
+        help="Activation after the linear layer of the heads `linear` and `joined`. It limits what "
+        "the head can answer: with `relu`, a task of two classes never answers the first of them.",
+    )
+    weight: float = setting(
+        1.0,
+        above=0,
+        help="Factor on the task's gradient, and so on its pull on what the tasks share, relative to "
+        "the other tasks. Where an update takes a batch of one task, its gradient is clipped before. "
+        "The task's own head is hardly changed by it, because AdamW divides by the size of the "
+        "gradients. `schedule.weights` gives a task more updates instead.",
+    )
     metric: str = setting(
         "",
         default_text="by kind",
@@ -86,9 +95,21 @@ class TaskConfig(SettingsTable, table="task"):
     objective: str = setting(
         "cross_entropy",
         help="Objective of a `classify` task: any that trains a head (not `clld`, which learns from "
-        "the confusions of single-task training).",
+        "the confusions of single-task training). Of a `pair_classify` task with two classes: "
+        "`cross_entropy` or `multiple_negatives`, which compares the vectors of the two texts and "
+        "has no head.",
     )
-    options: dict[str, Any] = setting(default_factory=dict, help="Options of the objective.")
+    options: dict[str, Any] = setting(
+        default_factory=dict,
+        help="Options of the objective. `multiple_negatives` has `similarity` (`cosine` or `dot`) and "
+        "`scale` (20 for `cosine`, 1 for `dot`).",
+    )
+    positive: str = setting(
+        "",
+        since=2,
+        default_text="yes, 1, true, …",
+        help="For `multiple_negatives`: the label of the pairs that belong together.",
+    )
     text: str | None = setting(None, default_text="the usual", help="Column that holds the text.")
     text2: str | None = setting(
         None, default_text="the usual", help="Column that holds the second text of a pair."
@@ -111,14 +132,45 @@ class TaskConfig(SettingsTable, table="task"):
         ):
             if value and value not in known:
                 raise ConfigError(f"{name} is {value} for {self.kind}{did_you_mean(value, known)}")
+        if self.output_activation != "none" and self.shape not in ("linear", "joined"):
+            raise ConfigError(
+                f"output_activation is {self.output_activation}, but it is for the heads linear and "
+                f"joined, not for {self.shape}"
+            )
+        if self.ranks:
+            self._check_ranking()
+            return
+        if self.positive:
+            raise ConfigError(
+                f"positive is {self.positive}, but it is for objective = {MULTIPLE_NEGATIVES}"
+            )
         if self.kind != "classify" and (self.objective != "cross_entropy" or self.options):
             raise ConfigError(
-                f"objective and options are for tasks that classify single texts, not for {self.kind}"
+                "objective and options are for tasks that classify single texts, not for "
+                f"{self.kind}; a pair_classify task may have the objective {MULTIPLE_NEGATIVES}"
             )
         try:
             ObjectiveConfig(self.objective, self.options)  # refuses unknown names and options
         except ConfigError as error:
             raise ConfigError(str(error).replace("objective.", "options.")) from None
+
+    def _check_ranking(self) -> None:
+        """Refuse settings that multiple negatives ranking does not have."""
+        if self.kind != "pair_classify":
+            raise ConfigError(
+                f"objective is {MULTIPLE_NEGATIVES}, which is for pair_classify, not for {self.kind}"
+            )
+        if self.head:
+            raise ConfigError(
+                f"head is {self.head}, but {MULTIPLE_NEGATIVES} has no head: it compares the vectors "
+                "of the two texts; leave head out"
+            )
+        ranking_loss(self.options)
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the task is learnt by multiple negatives ranking."""
+        return self.objective == MULTIPLE_NEGATIVES
 
     @property
     def columns(self) -> Columns:
@@ -138,6 +190,8 @@ class TaskConfig(SettingsTable, table="task"):
     @property
     def shape(self) -> str:
         """The head with its default resolved."""
+        if self.ranks:
+            return "similarity"
         return self.head or ("linear" if self.kind == "classify" else "dense_paired")
 
 
@@ -174,6 +228,12 @@ class PretrainConfig(SettingsTable, table="pretrain"):
     temperature: float | None = setting(
         None, above=0, default_text="by method", help="Temperature of the method's loss."
     )
+    similarity: str = setting(
+        "cosine",
+        since=2,
+        choices=SIMILARITIES,
+        help="For `multiple_negatives`: what compares two vectors, the cosine or the dot product.",
+    )
     rows: int = setting(
         0, at_least=0, help="Learn from this many rows, drawn at random. 0 is all rows."
     )
@@ -192,6 +252,11 @@ class PretrainConfig(SettingsTable, table="pretrain"):
             raise ConfigError(
                 f"pretrain.positives and pretrain.negatives are both {self.positives}; a label is one or the other"
             )
+        if self.similarity != "cosine" and self.method != "multiple_negatives":
+            raise ConfigError(
+                f"pretrain.similarity is {self.similarity}, but it is for multiple_negatives, not "
+                f"for {self.method}"
+            )
         changed = self.changed_from_defaults()
         if changed and not self.data:
             raise ConfigError(
@@ -201,7 +266,9 @@ class PretrainConfig(SettingsTable, table="pretrain"):
     def tables(self) -> dict[str, dict[str, Any]]:
         """The settings as the tables of a run that learns an embedding."""
         train = {"epochs": self.epochs, "batch_size": self.batch_size, "lr": self.lr}
-        method = {"name": self.method, "temperature": self.temperature}
+        method: dict[str, Any] = {"name": self.method, "temperature": self.temperature}
+        if self.similarity != "cosine":
+            method["similarity"] = self.similarity
         return {"method": dict(given_options(method)), "train": dict(given_options(train))}
 
 
@@ -223,7 +290,7 @@ class MultiTaskConfig(Configuration):
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     shared: SharedConfig = field(default_factory=SharedConfig)
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=5, validation=0.1))
-    pretrain: PretrainConfig = field(default_factory=PretrainConfig)
+    pretrain: tuple[PretrainConfig, ...] = (PretrainConfig(),)  # one stage after the other
     trial: TrialConfig = field(default_factory=TrialConfig)
 
     def check_relations(self) -> None:
@@ -238,14 +305,30 @@ class MultiTaskConfig(Configuration):
         self.train.require_settled()
         if self.train.chunk_size:
             raise ConfigError("train.chunk_size is for contrastive batches; use train.accumulate")
-        if self.encoder.frozen and self.pretrain.data:
+        if len(self.pretrain) > 1 and len(self.stages) < len(self.pretrain):
+            place = next(place for place, stage in enumerate(self.pretrain) if not stage.data)
+            raise ConfigError(
+                f"{numbered('pretrain', place)}.data is not given; every stage of several needs "
+                "data to learn from"
+            )
+        if self.encoder.frozen and self.stages:
             raise ConfigError(
                 "encoder.frozen and [pretrain] contradict each other: one leaves the weights as they are"
             )
-        if self.encoder.name == "textcnn" and self.pretrain.data:
+        if self.encoder.name == "textcnn" and self.stages:
             raise ConfigError(
                 "[pretrain] starts from a pretrained encoder; textcnn has no weights to start from"
             )
+
+    @property
+    def stages(self) -> tuple[PretrainConfig, ...]:
+        """The stages before the tasks; empty where there is none."""
+        return tuple(stage for stage in self.pretrain if stage.data)
+
+    @property
+    def untrained(self) -> list[str]:
+        """The tasks that `schedule.order` leaves out: they are scored and not trained."""
+        return self.schedule.untrained(list(self.tasks))
 
     def only(self, task: str) -> MultiTaskConfig:
         """The same run with one of its tasks alone."""
@@ -263,9 +346,12 @@ class MultiTaskConfig(Configuration):
             return max(1, round(epochs * scale))
 
         train = dataclasses.replace(self.train, epochs=fewer(self.train.epochs))
-        pretrain = self.pretrain
-        if pretrain.epochs is not None:
-            pretrain = dataclasses.replace(pretrain, epochs=fewer(pretrain.epochs))
+        pretrain = tuple(
+            stage
+            if stage.epochs is None
+            else dataclasses.replace(stage, epochs=fewer(stage.epochs))
+            for stage in self.pretrain
+        )
         return dataclasses.replace(self, train=train, pretrain=pretrain, trial=trial)
 
 
@@ -277,87 +363,3 @@ def _check_task_name(name: Any) -> None:
         raise ConfigError(f"a task cannot be called {name}; use letters of a to z, digits, - and _")
     if name in ("average", "loss", "epoch", "parts") or hasattr(nn.ModuleDict(), name):
         raise ConfigError(f"a task cannot be called {name}; choose another name")
-
-
-def recipes() -> dict[str, Path]:
-    """The studies that ship with Closeknit, by name."""
-    return {path.stem: path for path in sorted(RECIPES.glob("*.toml"))}
-
-
-def read_multitask(
-    source: str, changes: Sequence[str] = (), *, options: Mapping[str, Any] | None = None
-) -> MultiTaskConfig:
-    """A run from a TOML file or from the recipe of this name.
-
-    Over the file go the `options` of a command (by `table.setting` or `tasks.NAME.setting`; None is
-    not given), and over these the changes of `--set`, written as `table.setting=value`.
-    """
-    path = _study_file(source)
-    try:
-        tables = read_toml(path)
-        _change(tables, [*given_options(options or {}), *parse_changes(changes)])
-        return MultiTaskConfig.from_dict(_placed(tables, path.parent))
-    except ConfigError as error:
-        raise ConfigError(str(error) if str(path) in str(error) else f"{source}: {error}") from None
-
-
-def _study_file(source: str) -> Path:
-    """The file that a study is read from: a recipe of this name, or the file itself."""
-    known = recipes()
-    if source in known:
-        return known[source]
-    if Path(source).is_dir():
-        raise ConfigError(
-            f"{source} is a folder; name a study file in TOML, or a recipe: {', '.join(known)}"
-        )
-    if Path(source).suffix == ".toml" or Path(source).exists():
-        return Path(source)
-    raise ConfigError(f"{source} is neither a file nor a recipe{did_you_mean(source, known)}")
-
-
-def _placed(tables: dict[str, Any], beside: Path) -> dict[str, Any]:
-    """The tables with absolute paths, so that a saved model finds its data again.
-
-    Files and folders are looked for in the current folder, then beside the study file.
-    """
-
-    def place(source: Any) -> Any:
-        if isinstance(source, dict):
-            return {part: place(files) for part, files in source.items()}
-        if isinstance(source, list):
-            return [place(file) for file in source]
-        if isinstance(source, str) and source:
-            plain = not Path(source).suffix and "/" not in source  # may be a name of the catalogue
-            for path in (Path(source), beside / source):
-                if holds_data(path) if plain else path.exists():
-                    return str(path.resolve())
-        return source
-
-    tasks = tables.get("tasks")
-    stages = list(tasks.values()) if isinstance(tasks, dict) else []
-    for stage in [*stages, tables.get("pretrain")]:
-        if isinstance(stage, dict) and "data" in stage:
-            stage["data"] = place(stage["data"])
-    return tables
-
-
-def _change(tables: dict[str, Any], changes: Changes) -> None:
-    """Change the tables; tasks and the weights of tasks have names of three parts."""
-    for name, value in changes:
-        path = name.split(".")
-        if path[0] == "tasks":
-            _check_task_path(path, tables.get("tasks", {}))
-        elif path[:2] != ["schedule", "weights"]:
-            path = name.split(".", 1)
-        set_value(tables, path, value)
-
-
-def _check_task_path(path: list[str], tasks: Any) -> None:
-    """Refuse a change of a task that does not exist or that names no setting."""
-    name = ".".join(path)
-    if len(path) != 3 or not isinstance(tasks, dict):
-        raise ConfigError(f"cannot set {name}; write it as tasks.NAME.setting=value")
-    if path[1] not in tasks:
-        raise ConfigError(
-            f"cannot set {name}: there is no task {path[1]}{did_you_mean(path[1], tasks)}"
-        )

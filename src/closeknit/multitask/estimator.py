@@ -20,8 +20,9 @@ from closeknit.encoders.inference import Floats, encode_texts, softmax
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import prepared
-from closeknit.multitask.fit import MultiTaskFit, drawn_sentences
+from closeknit.multitask.fit import MultiTaskFit
 from closeknit.multitask.model import MultiTaskModel
+from closeknit.multitask.pretraining import drawn_sentences
 
 _OF_FILES = ("data", "positives", "negatives")  # settings of [pretrain] that say what is read
 Rows = tuple[Sequence[Any], Sequence[Any]]  # texts or pairs, and their classes or scores
@@ -36,7 +37,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
     pairs with fractional numbers are scored, others classified. `schedule`, `shared`,
     `train_options` and `encoder_options` take the settings of the tables [schedule], [shared],
     [train] and [encoder]; a string as `schedule` is its name. `pretrain` takes those of [pretrain],
-    but for `data`, `positives` and `negatives`: the sentences themselves are given to `fit`.
+    but for `data`, `positives` and `negatives`: the sentences themselves are given to `fit`. For
+    several stages of pretraining it is a list with the settings of each stage.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         pooling: str = "first",
         schedule: str | Mapping[str, Any] = "random",
         shared: Mapping[str, Any] | None = None,
-        pretrain: Mapping[str, Any] | None = None,
+        pretrain: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
         random_state: int = 2,
         train_options: Mapping[str, Any] | None = None,
         encoder_options: Mapping[str, Any] | None = None,
@@ -82,7 +84,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
 
         Tasks without a validation part have `train_options["validation"]`, a tenth by default, of
         their rows held out; the state with the best average is kept. `sentences` are texts, pairs
-        or triplets to learn an embedding from beforehand.
+        or triplets to learn an embedding from beforehand. Where `pretrain` is a list of stages, it
+        is a list with the sentences of each stage.
         """
         _check_named(data)
         if validation is not None and not isinstance(validation, Mapping):
@@ -98,7 +101,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             if name not in data:
                 raise DataError(f"there are no data for the task {name}{did_you_mean(name, data)}")
         listed = {name: _two(name, given) for name, given in data.items()}
-        config = self._config(listed, sentences is not None)
+        stages = self._sentences_of_stages(sentences)
+        config = self._config(listed, len(stages))
         rows = {name: self._rows(name, given, config.tasks[name]) for name, given in listed.items()}
         held = {
             name: self._rows(name, _two(name, given), config.tasks[name], "validation")
@@ -111,21 +115,34 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             for name, own in rows.items()
         }
         parts = prepared(sets, config, tell=say if self.verbose else lambda text: None)
-        self._fit(parts, config, sentences)
+        self._fit(parts, config, stages)
         self._remember_types(listed)
         return self
 
     def _fit(
-        self, parts: dict[str, Parts], config: MultiTaskConfig, sentences: Sequence[Any] | None
+        self, parts: dict[str, Parts], config: MultiTaskConfig, stages: Sequence[Sequence[Any]]
     ) -> None:
-        before = None
-        if sentences is not None:
-            before = drawn_sentences(sentences_from(sentences, name="the sentences"), config, parts)
+        before = [
+            drawn_sentences(sentences_from(rows, name="the sentences"), stage, config, parts)
+            for rows, stage in zip(stages, config.stages, strict=True)
+        ]
         fit = MultiTaskFit(parts, config, sentences=before)
         for _ in follow(fit, " + ".join(config.tasks), show=self.verbose):
             pass
         self.model_ = fit.model
         self.model_.analyse(parts)
+
+    def _sentences_of_stages(self, sentences: Sequence[Any] | None) -> list[Sequence[Any]]:
+        """The sentences of each stage of pretraining."""
+        if isinstance(self.pretrain, Mapping) or not self.pretrain:
+            return [] if sentences is None else [sentences]
+        given = [] if sentences is None else list(sentences)
+        if len(given) != len(self.pretrain):
+            raise ConfigError(
+                f"pretrain has {len(self.pretrain)} stages, but fit was given sentences for "
+                f"{len(given)}; give a list with the sentences of each stage"
+            )
+        return given
 
     def _remember_types(self, data: Mapping[str, Rows]) -> None:
         """Whole numbers and truth values as classes come back as such."""
@@ -135,7 +152,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
                 answers = self.model_.answers
                 answers[name] = dataclasses.replace(answers[name], label_type=kinds.pop())
 
-    def _config(self, data: Mapping[str, Rows], pretrained: bool) -> MultiTaskConfig:
+    def _config(self, data: Mapping[str, Rows], stages: int) -> MultiTaskConfig:
         schedule = (
             {"name": self.schedule} if isinstance(self.schedule, str) else dict(self.schedule)
         )
@@ -152,16 +169,9 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             "pooling": self.pooling,
             **(self.encoder_options or {}),
         }
-        pretrain = dict(self.pretrain or {})
-        for key in _OF_FILES:
-            if key in pretrain:
-                raise ConfigError(
-                    f"pretrain has no {key} here; give fit the sentences, pairs or triplets themselves"
-                )
-        if pretrain and not pretrained:
-            raise ConfigError("pretrain is set, but fit was given no sentences to learn from")
-        if pretrained:
-            pretrain["data"] = "sentences"
+        single = isinstance(self.pretrain, Mapping) or not self.pretrain
+        tables = [self.pretrain or {}] if single else list(self.pretrain or ())
+        pretrain = [self._stage_settings(table, stages > 0) for table in tables]
         return MultiTaskConfig.from_dict(
             {
                 "tasks": {
@@ -175,6 +185,19 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
                 "pretrain": pretrain,
             }
         )
+
+    @staticmethod
+    def _stage_settings(given: Any, pretrained: bool) -> dict[str, Any]:
+        """The settings of one stage of pretraining."""
+        settings = dict(given)
+        for key in _OF_FILES:
+            if key in settings:
+                raise ConfigError(
+                    f"pretrain has no {key} here; give fit the sentences, pairs or triplets themselves"
+                )
+        if settings and not pretrained:
+            raise ConfigError("pretrain is set, but fit was given no sentences to learn from")
+        return {**settings, "data": "sentences"} if pretrained else settings
 
     @staticmethod
     def _rows(name: str, given: Rows, task: TaskConfig, part: str = "") -> Examples:
@@ -263,9 +286,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             encoder["pooling"],
             tables["schedule"],
             tables["shared"],
-            {k: v for k, v in tables["pretrain"].items() if k not in _OF_FILES}
-            if model.config.pretrain.data
-            else None,
+            _stages_as_given(model.config),
             random_state=train["seed"],
             train_options={
                 k: v for k, v in train.items() if k not in ("epochs", "batch_size", "lr", "seed")
@@ -276,6 +297,17 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         )
         loaded.model_ = model
         return loaded
+
+
+def _stages_as_given(config: MultiTaskConfig) -> Any:
+    """The settings of pretraining as `MultiTask` takes them."""
+    stages = [
+        {key: value for key, value in stage.to_dict().items() if key not in _OF_FILES}
+        for stage in config.stages
+    ]
+    if len(stages) > 1:
+        return stages
+    return stages[0] if stages else None
 
 
 def _check_named(data: Any) -> None:

@@ -5,43 +5,69 @@ with the best average.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from torch import nn
 
 from closeknit.console import say
-from closeknit.data.distinct_texts import row_keys
 from closeknit.data.examples import Examples
-from closeknit.data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
+from closeknit.data.sentences import Sentences
 from closeknit.data.splits import Parts
-from closeknit.embeddings.config import EmbeddingConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.encoders.augmentation import require_dropout_for_views
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import Projection, Weighting
 from closeknit.encoders.tokenisers import Tokeniser
 from closeknit.encoders.tokens import Tokens
-from closeknit.errors import ConfigError, DataError
+from closeknit.errors import ConfigError
 from closeknit.models.fit import Fit, Stage
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
-from closeknit.multitask.heads import PairHead
-from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
+from closeknit.multitask.data import named
+from closeknit.multitask.heads import PairHead, SimilarityHead
+from closeknit.multitask.model import (
+    Answers,
+    MultiTaskModel,
+    build_top_and_heads,
+    encoder_rows,
+    some_rows,
+)
+from closeknit.multitask.paraphrases import (
+    MULTIPLE_NEGATIVES,
+    groups_of_positives,
+    ranking_loss,
+    targets_of_pairs,
+)
+from closeknit.multitask.pretraining import pretraining_config
 from closeknit.objectives import build_objective
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.objectives.losses.pair_scores import MeanSquared
+from closeknit.objectives.losses.text_views import Folded
 from closeknit.training import randomness
-from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, rows_that_meet
+from closeknit.training.batches import (
+    DeviceBatches,
+    Plan,
+    batches_per_epoch,
+    labels_of,
+    rows_that_meet,
+    with_second_copies,
+)
 from closeknit.training.gradients import pcgrad
 from closeknit.training.loop import Training, train
 from closeknit.training.processes import World, this_world
 from closeknit.training.randomness import seeded
-from closeknit.training.schedules import build_schedule
+from closeknit.training.schedules import Mixture, build_schedule
 from closeknit.training.session import Loop
 from closeknit.training.task import Task
+
+# Training rows on which a threshold is chosen, where there is no validation part.
+THRESHOLD_ROWS = 10_000
 
 
 class MultiTaskFit(Fit[MultiTaskModel]):
@@ -57,7 +83,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         data: Mapping[str, Parts],
         config: MultiTaskConfig,
         *,
-        sentences: Sentences | None = None,
+        sentences: Sentences | Sequence[Sentences] = (),
         folder: Path | None = None,
         resume: bool = False,
         world: World | None = None,
@@ -68,8 +94,12 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         self.tell = tell
         self.world = world or this_world()
         _require_validation(data, config)
-        self.pretraining = self._pretraining(sentences, folder, resume)
+        stages = [sentences] if isinstance(sentences, Sentences) else list(sentences)
+        self.pretrainings: list[EmbeddingFit] = []
+        for place, own in enumerate(stages):
+            self.pretrainings.append(self._pretraining(place, own, folder, resume))
         self._make_model()
+        self.mixture = self._make_mixture()
         training = self._make_training()
         self.validation = self._check_parts()
         session = self._main_session(training, folder, resume)
@@ -84,15 +114,32 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             heads = build_top_and_heads(encoder, self.config, answers)
         self.model = MultiTaskModel(encoder, heads, tokeniser, answers, self.config)
 
+    def _make_mixture(self) -> Mixture | None:
+        """Which rows meet in a batch, where a batch holds rows of all tasks."""
+        if self.config.schedule.name != "mixed":
+            return None
+        rows = {name: len(self._learnt_rows(name)) for name in self.config.tasks}
+        options = self.config.train
+        return Mixture.of(self.config.schedule, rows, options.batch_size, options.seed)
+
     def _make_training(self) -> Training:
         options = self.config.train
         tasks = [self._task(name) for name in self.config.tasks]
-        for name in self.config.schedule.untrained(list(self.config.tasks)):
+        for name in self.config.untrained:
             if self.world.main:
-                self.tell(f"{name} is not trained: schedule.order leaves it out")
+                self.tell(
+                    f"{name} is scored but not trained: schedule.order leaves it out, and so does "
+                    "the average that chooses the best state"
+                )
         batches = {task.name: task.per_epoch for task in tasks}
-        schedule = build_schedule(self.config.schedule, batches, options.epochs, options.seed)
-        combine = pcgrad if self.config.schedule.surgery == "pcgrad" else None
+        settings = self.config.schedule
+        if self.mixture is not None:
+            schedule = self.mixture.schedule(options.epochs)
+        else:
+            schedule = build_schedule(settings, batches, options.epochs, options.seed)
+        combine = None
+        if settings.surgery == "pcgrad":
+            combine = functools.partial(pcgrad, reduction=settings.surgery_reduction)
         return train(
             self.model.encoder,
             tasks,
@@ -127,53 +174,61 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             world=self.world,
         )
 
-    # -- the stage before the tasks
+    # -- the stages before the tasks
 
     def _pretraining(
-        self, sentences: Sentences | None, folder: Path | None, resume: bool
-    ) -> EmbeddingFit | None:
-        if sentences is None:
-            return None
+        self, place: int, sentences: Sentences, folder: Path | None, resume: bool
+    ) -> EmbeddingFit:
+        name = "pretrain" if place == 0 else f"pretrain-{place + 1}"
         return EmbeddingFit(
             sentences,
-            pretraining_config(self.config, sentences),
-            folder=folder / "pretrain" if folder is not None else None,
+            pretraining_config(self.config, place, sentences),
+            start=self.pretrainings[-1].model if self.pretrainings else None,
+            folder=folder / name if folder is not None else None,
             resume=resume,
             world=self.world,
             tell=self.tell,
         )
 
     def _pretraining_stages(self) -> list[Stage]:
-        if self.pretraining is None:
-            return []
-        first, *others = self.pretraining.stages
+        stages: list[Stage] = []
+        for place, pretraining in enumerate(self.pretrainings):
+            first, *others = pretraining.stages
+            begin = functools.partial(self._begin_pretraining, place, first.before)
+            stages += [dataclasses.replace(first, before=begin), *others]
+        return stages
 
-        def begin() -> None:
-            self._announce_pretraining()
-            first.before()
-
-        return [dataclasses.replace(first, before=begin), *others]
-
-    def _announce_pretraining(self) -> None:
-        if self.pretraining is None or not self.world.main:
-            return
-        rows, method = len(self.pretraining.sentences), self.config.pretrain.method
-        steps = self.pretraining.steps
-        self.tell(f"first {method} on {rows:,} rows: {steps} of the {self.steps} steps")
+    def _begin_pretraining(self, place: int, before: Callable[[], None]) -> None:
+        pretraining = self.pretrainings[place]
+        # The stage before has switched the trunk, which all stages share, to inference.
+        pretraining.training.learners.train()
+        if self.world.main:
+            rows = len(pretraining.sentences)
+            method = self.config.stages[place].method
+            order = "then" if place else "first"
+            steps = pretraining.steps
+            self.tell(f"{order} {method} on {rows:,} rows: {steps} of the {self.steps} steps")
+        before()
 
     def _begin_tasks(self) -> None:
-        if self.pretraining is not None:
-            self.model.metrics["pretraining"] = self.pretraining.model.metrics["history"]
-            # Pretraining has switched the trunk, which both stages share, to inference.
-            self.training.learners.train()
+        if not self.pretrainings:
+            return
+        records = [fit.model.metrics["history"] for fit in self.pretrainings]
+        if len(records) > 1:
+            records = [
+                [{**record, "stage": place} for record in own]
+                for place, own in enumerate(records, 1)
+            ]
+        self.model.metrics["pretraining"] = [record for own in records for record in own]
+        self.training.learners.train()
 
     # -- what is trained
 
     def _encoder(self) -> tuple[Encoder, Tokeniser]:
         """The encoder to train; after pretraining the very one that learns there."""
         config = self.config.encoder
-        if self.pretraining is not None:
-            trained = self.pretraining.model
+        if self.pretrainings:
+            trained = self.pretrainings[-1].model
             encoder = Encoder(trained.encoder.trunk, config.pooling, trained.encoder.name)
             return encoder, trained.tokeniser
         texts = [
@@ -186,35 +241,80 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             return config.load(Examples(texts))
 
     def _task(self, name: str) -> Task:
-        settings, examples, options = (
-            self.config.tasks[name],
-            self.data[name].train,
-            self.config.train,
-        )
-        head, answers = self.model.heads[name], self.model.answers[name]
-        tokens = encoder_rows(self.model.tokeniser, head, examples)
-        targets = answers.targets(examples)
-        rows = len(examples)
+        settings = self.config.tasks[name]
+        head = self.model.heads[name]
         place = list(self.config.tasks).index(name)  # tasks of one size do not draw the same rows
-        seed = options.seed + 1_000_003 * place
-        objective, heads = self._objective(settings, head, answers, examples, place)
-        per_epoch = batches_per_epoch(rows, options.batch_size)
+        seed = self.config.train.seed + 1_000_003 * place
+        examples = self._learnt_rows(name)
+        tokens = encoder_rows(self.model.tokeniser, head, examples)
+        rows = len(examples)
         lengths = tokens.lengths.reshape(-1, rows).max(axis=0)
+        if settings.ranks:
+            loss = Folded(ranking_loss(settings.options), 2)
+            objective = Joint([Term(settings.objective, 1.0, loss, "pooled")])
+            heads = nn.ModuleDict({"logits": head})
+            with named(name):
+                groups = groups_of_positives(examples)
+            targets = targets_of_pairs(groups, self.world.device)
+            plan, per_epoch = self._plan(name, objective, groups, lengths, seed)
+            self._check_ranked_batches(name)
+        else:
+            answers = self.model.answers[name]
+            objective, heads = self._objective(settings, head, answers, examples, place)
+            expected = answers.targets(examples)
+            targets = labels_of(expected, self.world.device, objective.copies)
+            plan, per_epoch = self._plan(name, objective, expected, lengths, seed)
+        pairs_of_rows = isinstance(head, PairHead | SimilarityHead) and head.rows == 2
+        starts = (0, rows) if pairs_of_rows else (0,) * objective.copies
+        batch = DeviceBatches(tokens, targets, plan, per_epoch, self.world, starts=starts)
+        changed = with_second_copies(
+            batch, objective.second_copies, examples, tokens, self.model.tokeniser, seed
+        )
+        return Task(name, changed, per_epoch, objective, heads, settings.weight)
+
+    def _learnt_rows(self, name: str) -> Examples:
+        """The training rows; of a task that ranks, those of pairs that belong together."""
+        examples = self.data[name].train
+        head = self.model.heads[name]
+        if not isinstance(head, SimilarityHead):
+            return examples
+        expected = self.model.answers[name].targets(examples)
+        return examples.select(np.flatnonzero(expected == head.positive).tolist())
+
+    def _plan(
+        self,
+        name: str,
+        objective: Joint,
+        targets: npt.NDArray[Any],
+        lengths: npt.NDArray[np.int64],
+        seed: int,
+    ) -> tuple[Plan, int]:
+        """Which rows of a task meet, and how many batches an epoch has of it."""
+        options = self.config.train
         tell = self.tell if self.world.main else None
-        plan = rows_that_meet(
-            targets, lengths, options.batch_size, seed, objective.rows_of_a_class, tell
-        )
-        copies = objective.copies
-        starts = (0, rows) if isinstance(head, PairHead) else (0,) * copies
-        batch = DeviceBatches(
-            tokens,
-            labels_of(targets, self.world.device, copies),
-            plan,
-            per_epoch,
-            self.world,
-            starts=starts,
-        )
-        return Task(name, batch, per_epoch, objective, heads, settings.weight)
+        if self.mixture is None:
+            k = objective.rows_of_a_class
+            plan = rows_that_meet(targets, lengths, options.batch_size, seed, k, tell)
+            return plan, batches_per_epoch(len(lengths), options.batch_size)
+        if objective.rows_of_a_class:
+            raise ConfigError(
+                f"the objective of {name} compares rows of a class, which mixed batches do not bring "
+                "together; choose another schedule.name or another objective"
+            )
+        return self.mixture.plan(name, lengths, seed), self.mixture.per_epoch(name)
+
+    def _check_ranked_batches(self, name: str) -> None:
+        """Refuse batches in which a pair has no other pair as a negative."""
+        options = self.config.train
+        rows = options.batch_size
+        if self.mixture is not None:
+            rows = self.mixture.counts[name] // self.mixture.updates
+        if rows // options.accumulate < 2:
+            raise ConfigError(
+                f"a batch, or a part of one, has {rows // options.accumulate} pairs of {name} that "
+                f"belong together, and {MULTIPLE_NEGATIVES} needs at least 2; raise "
+                "train.batch_size, or lower train.accumulate"
+            )
 
     def _objective(
         self,
@@ -245,7 +345,12 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             )
         if objective.copies > 1:
             asked = self.config.encoder.dropout
-            require_dropout_for_views(encoder, asked, settings.objective)
+            require_dropout_for_views(
+                encoder,
+                asked,
+                settings.objective,
+                second_view=objective.second_copies.second_view,
+            )
         if objective.adaptation is not None:
             raise ConfigError(
                 f"{settings.objective} learns from confusions, which only single-task training tells it"
@@ -260,30 +365,37 @@ class MultiTaskFit(Fit[MultiTaskModel]):
     # -- running
 
     def _evaluate(self) -> dict[str, float]:
-        """Each task's metric and their average; in names with a slash, how the tasks' gradients
-        agree.
+        """Each task's metric, and the average of those that are trained; in names with a slash,
+        how the gradients of these agree.
         """
         measures = {name: self.model.task(name).measure for name in self.validation}
         found = {
-            name: float(self.model.score(name, examples, tokens)[measures[name]])
+            name: float(
+                self.model.score(name, examples, tokens, choose_threshold=True)[measures[name]]
+            )
             for name, (examples, tokens) in self.validation.items()
         }
-        agreement = self.training.agreement() if len(self.training.tasks) > 1 else {}
+        trained = [name for name in self.config.tasks if name not in self.config.untrained]
+        agreement = self.training.agreement(names=trained)
         return {
             **found,
-            "average": float(np.mean(list(found.values()))),
+            "average": float(np.mean([found[name] for name in trained])),
             **{
                 f"gradients/{first}/{second}": value for (first, second), value in agreement.items()
             },
         }
 
     def _finish(self) -> None:
+        for name, task in self.config.tasks.items():
+            if task.ranks and name not in self.validation:
+                rows = some_rows(self.data[name].train, THRESHOLD_ROWS)
+                self.model.score(name, rows, choose_threshold=True)
         metrics = self.model.metrics
         metrics["history"] = self.session.history
         metrics["rows"] = {name: len(own.train) for name, own in self.data.items()}
         metrics["updates"] = dict(self.training.taken)
-        named = zip(self.training.groups, self.training.rates, strict=True)
-        metrics["rates"] = {group["name"]: rate for group, rate in named}
+        groups = zip(self.training.groups, self.training.rates, strict=True)
+        metrics["rates"] = {group["name"]: rate for group, rate in groups}
         self.training.learners.eval()
 
 
@@ -296,80 +408,3 @@ def _require_validation(data: Mapping[str, Parts], config: MultiTaskConfig) -> N
             f"the task {missing[0]} has no validation part: give it one, or set train.validation to the share of rows "
             "to hold out"
         )
-
-
-def pretraining_config(config: MultiTaskConfig, sentences: Sentences) -> EmbeddingConfig:
-    """The run that the stage before the tasks is: the same encoder and seed, its own method."""
-    tables = config.pretrain.tables()
-    encoder = {**dataclasses.asdict(config.encoder), "pooling": "mean"}
-    train = {
-        "seed": config.train.seed,
-        "precision": config.train.precision,
-        "deterministic": config.train.deterministic,
-        "checkpoint_seconds": config.train.checkpoint_seconds,
-        **tables["train"],
-    }
-    try:
-        return with_recipe(
-            {"encoder": encoder, "method": tables["method"], "train": train}, len(sentences.columns)
-        )
-    except ConfigError as error:
-        text = str(error).replace("method.name", "pretrain.method").replace("method.", "pretrain.")
-        raise ConfigError(
-            text.replace("train.", "pretrain.") if "pretrain." not in text else text
-        ) from None
-
-
-def pretraining_sentences(
-    config: MultiTaskConfig,
-    data: Mapping[str, Parts],
-    *,
-    tell: Callable[[str], None] = lambda text: None,
-) -> Sentences | None:
-    """What the stage before the tasks learns from, where there is one."""
-    settings = config.pretrain
-    if not settings.data:
-        return None
-    if settings.positives:
-        found = sentences_from_labelled_pairs(settings.data, settings.positives, settings.negatives)
-    else:
-        found = read_sentences(settings.data)
-    return drawn_sentences(found, config, data, tell=tell)
-
-
-def drawn_sentences(
-    sentences: Sentences,
-    config: MultiTaskConfig,
-    data: Mapping[str, Parts],
-    *,
-    tell: Callable[[str], None] = lambda text: None,
-) -> Sentences:
-    """As many as the configuration asks for, drawn at random, without pairs that a task is chosen
-    by or scored on.
-    """
-    held = {
-        key
-        for name, own in data.items()
-        for part in own.held_out
-        if part.pairs is not None and config.tasks[name].leaks == "drop"
-        for key in row_keys(part)
-    }
-    first, *others = (
-        sentences.columns
-    )  # what belongs to a text, and what does not: both are told of a pair
-    told = [row_keys(Examples(first, other)) for other in others] if held else []
-    kept = [row for row in range(len(sentences)) if not any(keys[row] in held for keys in told)]
-    if len(kept) < len(sentences):
-        where = "also in the validation or test part of a task"
-        if not kept:
-            raise DataError(f"{sentences.name}: every row of pretraining is {where}")
-        left = len(sentences) - len(kept)
-        tell(f"pretraining: {left:,} of {len(sentences):,} rows are {where} and are left out")
-        sentences = sentences.select(kept)
-    rows, scale = config.pretrain.rows or len(sentences), config.trial.scale
-    if scale < 1.0:
-        rows = max(16, round(scale * rows))
-    if rows >= len(sentences):
-        return sentences
-    chosen = np.random.default_rng(config.train.seed).permutation(len(sentences))[:rows]
-    return sentences.select(np.sort(chosen).tolist())

@@ -6,6 +6,7 @@ sentences. Nothing in it is pickled.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,7 +34,7 @@ from closeknit.models.folder import (
 from closeknit.models.saved_model import SavedModel, fill
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
 from closeknit.multitask.data import as_asked, named
-from closeknit.multitask.heads import PairHead, SingleHead, Top
+from closeknit.multitask.heads import PairHead, SimilarityHead, SingleHead, Top
 from closeknit.multitask.mistakes import (
     Mistake,
     class_mistakes,
@@ -41,7 +42,10 @@ from closeknit.multitask.mistakes import (
     score_mistakes,
     write_mistakes,
 )
+from closeknit.multitask.paraphrases import best_threshold, positive_class, ranking_loss
 from closeknit.storage import read_tensors, write_tensors
+
+TRAIN_ROWS = 1000  # training rows of a task that are scored after the training
 
 
 @dataclass(frozen=True)
@@ -89,24 +93,49 @@ class Answers:
         return np.asarray(np.clip(own, self.low, self.high), dtype=np.float32)
 
 
-def build_head(task: TaskConfig, dim: int, answers: Answers) -> SingleHead | PairHead:
+def some_rows(examples: Examples, most: int = TRAIN_ROWS) -> Examples:
+    """At most so many of the rows, drawn at random, the same ones every time."""
+    if len(examples) <= most:
+        return examples
+    return examples.select(np.sort(np.random.default_rng(0).permutation(len(examples))[:most]))
+
+
+def build_head(
+    task: TaskConfig, dim: int, answers: Answers
+) -> SingleHead | PairHead | SimilarityHead:
+    """The head that the settings of a task ask for."""
     classes = len(answers.labels) or 1
+    if task.ranks:
+        loss = ranking_loss(task.options)
+        return SimilarityHead(
+            positive=positive_class(answers.labels, task.positive),
+            similarity=loss.similarity,
+            scale=loss.scale,
+        )
     if task.kind == "classify":
-        return SingleHead(dim, classes)
-    return PairHead(task.shape, dim, classes, activation=task.activation and task.shape != "linear")
+        return SingleHead(dim, classes, output_activation=task.output_activation)
+    return PairHead(
+        task.shape,
+        dim,
+        classes,
+        activation=task.activation and task.shape in ("paired", "dense_paired"),
+        output_activation=task.output_activation,
+    )
 
 
 def encoder_rows(tokeniser: Tokeniser, head: nn.Module, examples: Examples) -> Tokens:
-    """What the encoder reads for examples: a row each, or for pairs all first rows and then all
-    second ones.
+    """What the encoder reads for examples: a row each, or for heads that read two rows of a pair
+    all first rows and then all second ones.
     """
-    if not isinstance(head, PairHead):
+    if not isinstance(head, PairHead | SimilarityHead):
         return tokeniser(Examples(examples.texts))
     first, second = examples.texts, examples.pairs
     assert second is not None
-    if head.joined:
-        return stacked([tokeniser(Examples(first, second)), tokeniser(Examples(second, first))])
-    return stacked([tokeniser(Examples(first)), tokeniser(Examples(second))])
+    if not head.reads_together:
+        return stacked([tokeniser(Examples(first)), tokeniser(Examples(second))])
+    if head.rows == 1:
+        return tokeniser(Examples(first, second))
+    return stacked([tokeniser(Examples(first, second)), tokeniser(Examples(second, first))])
 
 
 @dataclass
@@ -146,10 +175,15 @@ class MultiTaskModel(SavedModel):
         """What the task's head gives for the rows of examples: logits (R, C), or (R, 1) for
         scores.
         """
-        pooled = torch.from_numpy(outputs(self.encoder, None, tokens)[1])
+        return self._read(name, outputs(self.encoder, None, tokens)[1])
+
+    def _read(self, name: str, vectors: Floats) -> Floats:
+        """What the task's head gives for the pooled vectors of its rows."""
+        pooled = torch.from_numpy(vectors)
         head = self.heads[name].eval()
         with torch.inference_mode():
-            found: Floats = head(pooled.to(next(head.parameters()).device)).float().cpu().numpy()
+            device = next(itertools.chain(head.parameters(), head.buffers())).device
+            found: Floats = head(pooled.to(device)).float().cpu().numpy()
         return found
 
     def predict(self, name: str, examples: Examples) -> Floats:
@@ -159,11 +193,28 @@ class MultiTaskModel(SavedModel):
         given = self.given(name, self.rows(name, examples))
         return given if self.answers[name].labels else self.answers[name].scores(given)
 
-    def score(self, name: str, examples: Examples, tokens: Tokens | None = None) -> dict[str, Any]:
-        """The scores of one task on examples that have its answers."""
+    def score(
+        self,
+        name: str,
+        examples: Examples,
+        tokens: Tokens | None = None,
+        *,
+        choose_threshold: bool = False,
+    ) -> dict[str, Any]:
+        """The scores of one task on examples that have its answers.
+
+        With `choose_threshold`, a task that compares two vectors first chooses on these examples
+        the threshold that gives its metric the best value.
+        """
         expected = self.answers[name].targets(as_asked(examples, self.task(name)))
-        given = self.given(name, self.rows(name, examples) if tokens is None else tokens)
-        return _scores(self.answers[name], expected, given, examples)
+        rows = self.rows(name, examples) if tokens is None else tokens
+        vectors = outputs(self.encoder, None, rows)[1]
+        head = self.heads[name]
+        if choose_threshold and isinstance(head, SimilarityHead):
+            similarity = head.similarity(torch.from_numpy(vectors)).numpy()
+            measure = self.task(name).measure
+            head.threshold.fill_(best_threshold(similarity, expected == head.positive, measure))
+        return _scores(self.answers[name], expected, self._read(name, vectors), examples)
 
     def evaluate(self, data: dict[str, Examples]) -> dict[str, Any]:
         """The scores of each task, and the average of their metrics."""
@@ -176,10 +227,14 @@ class MultiTaskModel(SavedModel):
     def analyse(self, data: dict[str, Parts]) -> None:
         """Score all tasks, and note what each gets wrong on its test part, or else its validation
         part.
+
+        The scores on training rows show how far a task is overfitted. They are computed on at most
+        `TRAIN_ROWS` rows per task, drawn at random.
         """
-        for part in ("validation", "test"):
+        for part in ("train", "validation", "test"):
             rows: dict[str, Examples | None] = {
-                name: getattr(own, part) for name, own in data.items()
+                name: some_rows(own.train) if part == "train" else getattr(own, part)
+                for name, own in data.items()
             }
             present = {name: examples for name, examples in rows.items() if examples is not None}
             if not present:
@@ -261,8 +316,15 @@ def build_top_and_heads(
         )
     )
     return nn.ModuleDict(
-        {name: build_head(task, encoder.dim, answers[name]) for name, task in config.tasks.items()}
+        {name: _named_head(name, config, encoder.dim, answers[name]) for name in config.tasks}
     )
+
+
+def _named_head(
+    name: str, config: MultiTaskConfig, dim: int, answers: Answers
+) -> SingleHead | PairHead | SimilarityHead:
+    with named(name):
+        return build_head(config.tasks[name], dim, answers)
 
 
 def _scores(

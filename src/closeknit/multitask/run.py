@@ -19,8 +19,9 @@ from closeknit.models.folder import (
 from closeknit.models.run import Identity, RunFolder
 from closeknit.multitask.config import MultiTaskConfig
 from closeknit.multitask.data import fingerprint, load_tasks
-from closeknit.multitask.fit import MultiTaskFit, pretraining_sentences
+from closeknit.multitask.fit import MultiTaskFit
 from closeknit.multitask.model import MultiTaskModel
+from closeknit.multitask.pretraining import pretraining_sentences
 from closeknit.training.processes import leave
 
 
@@ -64,7 +65,7 @@ def multitask_in_folder(
 
 
 def _scores_of_task(metrics: Mapping[str, Any], name: str) -> dict[str, Any]:
-    parts = ("validation", "test")
+    parts = ("train", "validation", "test")
     return {part: metrics[part][name] for part in parts if name in metrics.get(part, {})}
 
 
@@ -76,7 +77,7 @@ class _TasksRun:
 
     data: dict[str, Parts]
     config: MultiTaskConfig
-    sentences: Sentences | None
+    sentences: list[Sentences]  # of each stage of pretraining
 
     def only(self, name: str) -> _TasksRun:
         """The same run with one task."""
@@ -84,9 +85,10 @@ class _TasksRun:
 
     def identity(self) -> Identity:
         rows = fingerprint(self.data)
-        if self.sentences is not None:
-            texts = (Examples(column) for column in self.sentences.columns)
-            rows["pretraining"] = Fingerprint.of(*texts).digest
+        for number, sentences in enumerate(self.sentences, 1):
+            texts = (Examples(column) for column in sentences.columns)
+            name = "pretraining" if number == 1 else f"pretraining-{number}"
+            rows[name] = Fingerprint.of(*texts).digest
         return {"kind": MultiTaskModel.kind, "run": self.config.to_dict(), "data": rows}
 
     def train(self, folder: RunFolder, singles: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from closeknit.errors import ConfigError
 from closeknit.objectives import OBJECTIVES, objective_options
+from closeknit.objectives.copies import Copies
 from closeknit.settings import SettingsTable, check_type, not_a_table, setting, unknown_setting
+
+
+def _options_of_copies(name: str) -> dict[str, Any]:
+    """What the options of `Copies` were before objectives had them; `joint` always had copies."""
+    defaults = objective_options(name)
+    added = [field.name for field in fields(Copies) if field.name in defaults]
+    return {key: defaults[key] for key in added if (name, key) != ("joint", "copies")}
+
 
 # Options that an objective has got after runs with it were stored, with the value that the
 # objective had before: {"supcon": {"new_option": 0.0}}. At that value they do not change the key of
 # a run.
-LATER_OPTIONS: dict[str, dict[str, Any]] = {}
+LATER_OPTIONS: dict[str, dict[str, Any]] = {name: _options_of_copies(name) for name in OBJECTIVES}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ reads.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from closeknit.errors import ConfigError, did_you_mean
+from closeknit.objectives.copies import ONCE, Copies, TextFunction
 from closeknit.objectives.view import VIEWS, View
 
 WEIGHT_SCHEDULES = ("linear", "cosine")
@@ -94,7 +96,6 @@ class MetricPart:
     objective: nn.Module
     view: str = "pooled"
     also: tuple[str, ...] = ()
-    copies: int = 1
     second_classifier: str | None = None  # a view of logits that is trained by cross-entropy too
     adaptation: Adaptation | None = None
     patience: int = 0
@@ -103,7 +104,8 @@ class MetricPart:
 class Joint(nn.Module):
     """The weighted sum of its terms; `views` lists what they read, so nothing else is computed.
 
-    `copies` is how often each text of a batch is encoded. `classifier` says what predicts when no
+    `copies` is how often each text of a batch is encoded, a number or `Copies`, which also say how
+    the second copy of a text differs from the first. `classifier` says what predicts when no
     term trains the logits: the nearest class centroid, or the nearest training rows. `patience` is
     how many evaluations without an improvement the objective's paper waits before it stops; 0 means
     that it never stops early.
@@ -113,14 +115,16 @@ class Joint(nn.Module):
         self,
         terms: Sequence[Term],
         *,
-        copies: int = 1,
+        copies: int | Copies = ONCE,
         classifier: str = "centroid",
         adaptation: Adaptation | None = None,
         patience: int = 0,
     ) -> None:
         super().__init__()
         self.terms = [term for term in terms if term.weight != 0.0 or term.end]
-        _check_terms(self.terms, copies)
+        self.second_copies = copies if isinstance(copies, Copies) else Copies(copies=copies)
+        self.copies = self.second_copies.copies
+        _check_terms(self.terms, self.copies)
         if classifier not in CLASSIFIERS:
             raise ConfigError(
                 f"objective.classifier is {classifier}{did_you_mean(classifier, CLASSIFIERS)}"
@@ -136,7 +140,6 @@ class Joint(nn.Module):
             raise ConfigError(
                 "weighting by the head needs a head that is trained: give the cross-entropy a weight above 0"
             )
-        self.copies = copies
         self.adaptation = adaptation
         self.patience = patience
         self.classifier = "head" if "logits" in self.views else classifier
@@ -150,7 +153,18 @@ class Joint(nn.Module):
         needs_positives = any(
             getattr(term.objective, "needs_positives", False) for term in self.terms
         )
-        self.rows_of_a_class = 2 if needs_positives and copies == 1 else 0
+        self.rows_of_a_class = 2 if needs_positives and self.copies == 1 else 0
+
+    def set_text_function(self, function: TextFunction | None) -> None:
+        """Let this function make the second view of texts; None changes nothing."""
+        if function is None:
+            return
+        if self.second_copies.second_view != "function":
+            raise ConfigError(
+                "a function for the second view is given, but second_view is "
+                f"{self.second_copies.second_view}; set second_view to function"
+            )
+        self.second_copies = dataclasses.replace(self.second_copies, function=function)
 
     def forward(
         self,

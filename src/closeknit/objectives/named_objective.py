@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objectives.checks import share
+from closeknit.objectives.copies import Copies
 from closeknit.objectives.joint import WEIGHT_SCHEDULES, Joint, MetricPart, Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 
@@ -37,10 +38,22 @@ def from_builder(
 
     The options and their defaults are the keyword-only arguments of the function; the description
     comes from its docstring: a summary, an empty line, and a line `option: meaning` for each
-    option.
+    option. The options of `Copies` are added to them: the function takes `copies`, whose default
+    says how often the objective encodes each text.
     """
+
+    def build_with_copies(
+        dim: int, classes: int, *, labels: Sequence[str] | None = None, **options: Any
+    ) -> Joint:
+        copies = _taken(options, copy_defaults)
+        return build(dim, classes, labels=labels, copies=Copies(**copies), **options)
+
+    usual: Copies = inspect.signature(build).parameters["copies"].default
+    copy_defaults = {**_options_of(Copies), "copies": usual.copies}
     summary, notes = _described(build)
-    return NamedObjective(build, _options_of(build), summary, notes, module)
+    _, copy_notes = _described(Copies)
+    options = _options_of(build) | copy_defaults
+    return NamedObjective(build_with_copies, options, summary, notes | copy_notes, module)
 
 
 def with_cross_entropy(
@@ -49,25 +62,29 @@ def with_cross_entropy(
     module: type[nn.Module] | None = None,
     *,
     ce_weight: float,
+    copies: int = 1,
 ) -> NamedObjective:
     """A row for the sum: `ce_weight` times cross-entropy + (1 - `ce_weight`) times a metric term.
 
     `build_part(dim, classes, labels, **options)` gives the metric term. Its keyword-only arguments
-    are the options of the objective; the options of `_Mixture` are added to them.
+    are the options of the objective; those of `_Mixture` and of `Copies` are added to them.
+    `copies` is how often the objective encodes each text unless a configuration says otherwise.
     """
 
     def build(
         dim: int, classes: int, *, labels: Sequence[str] | None = None, **options: Any
     ) -> Joint:
-        mixing = {name: options.pop(name) for name in mixing_defaults if name in options}
-        mixture = _Mixture(**{"ce_weight": ce_weight, **mixing})
-        return mixture.joined(term_name, build_part(dim, classes, labels, **options))
+        mixture = _Mixture(**_taken(options, mixing_defaults))
+        how_often = Copies(**_taken(options, copy_defaults))
+        return mixture.joined(term_name, build_part(dim, classes, labels, **options), how_often)
 
     mixing_defaults = {**_options_of(_Mixture), "ce_weight": ce_weight}
+    copy_defaults = {**_options_of(Copies), "copies": copies}
     summary, notes = _described(build_part)
-    _, mixing_notes = _described(_Mixture)
-    options = _options_of(build_part) | mixing_defaults
-    return NamedObjective(build, options, summary, notes | mixing_notes, module)
+    for shared in (_Mixture, Copies):
+        notes |= _described(shared)[1]
+    options = _options_of(build_part) | mixing_defaults | copy_defaults
+    return NamedObjective(build, options, summary, notes, module)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +117,7 @@ class _Mixture:
             hint = did_you_mean(str(self.weight_schedule), WEIGHT_SCHEDULES)
             raise ConfigError(f"objective.weight_schedule is {self.weight_schedule}{hint}")
 
-    def joined(self, term_name: str, part: MetricPart) -> Joint:
+    def joined(self, term_name: str, part: MetricPart, copies: Copies) -> Joint:
         """Cross-entropy and the metric term, under this name, as a joint objective."""
         terms = [
             self._cross_entropy("cross_entropy", "logits"),
@@ -110,7 +127,7 @@ class _Mixture:
             terms.append(self._cross_entropy("weighting", part.second_classifier))
         return Joint(
             terms,
-            copies=part.copies,
+            copies=copies,
             classifier=self.classifier,
             adaptation=part.adaptation,
             patience=part.patience,
@@ -142,11 +159,20 @@ class _Mixture:
         )
 
 
+# Keyword-only arguments that are no options: the program gives them.
+_GIVEN = ("labels", "function")
+
+
 def _options_of(build: Callable[..., Any]) -> dict[str, Any]:
-    """The keyword-only arguments and their defaults, without `labels`, which the program gives."""
+    """The keyword-only arguments and their defaults, without those that the program gives."""
     parameters = inspect.signature(build).parameters.values()
     keyword_only = [one for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    return {one.name: one.default for one in keyword_only if one.name != "labels"}
+    return {one.name: one.default for one in keyword_only if one.name not in _GIVEN}
+
+
+def _taken(options: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """These options with their defaults; those that are given are removed from `options`."""
+    return {name: options.pop(name, default) for name, default in defaults.items()}
 
 
 def _described(build: Callable[..., Any]) -> tuple[str, dict[str, str]]:

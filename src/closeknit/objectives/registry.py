@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from closeknit.errors import ConfigError, did_you_mean
+from closeknit.objectives.copies import ONCE, TWICE, Copies
 from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.losses.contrastive import (
     Contrastive,
@@ -50,6 +51,7 @@ def build_auto(
     classes: int,
     *,
     labels: Sequence[str] | None = None,
+    copies: Copies = TWICE,
     contrast: float = 0.5,
     temperature: float = 0.2,
     consistency: float = 4.0,
@@ -78,7 +80,7 @@ def build_auto(
         Term("supcon", contrast, SupCon(temperature=temperature), "pooled"),
         Term("consistency", consistency, Consistency(), "logits"),
     ]
-    return Joint(terms, copies=2)
+    return Joint(terms, copies=copies)
 
 
 def build_joint(
@@ -87,20 +89,22 @@ def build_joint(
     *,
     labels: Sequence[str] | None = None,
     terms: Sequence[Mapping[str, Any]] = (),
-    copies: int = 1,
+    copies: Copies = ONCE,
     classifier: str = "centroid",
 ) -> Joint:
     """A joint objective that you compose: a list of terms, each with an objective, a weight, a view
     and options.
 
-    terms: tables like {objective = "SupCon", weight = 0.5, view = "pooled", temperature = 0.1}
-    copies: how often each text of a batch is encoded; 1 or 2
+    terms: tables like {objective = "SupCon", weight = 0.5, view = "pooled", temperature = 0.1};
+        without any, the cross-entropy alone
     classifier: when no term reads logits, what predicts: centroid or knn
     """
-    if copies not in (1, 2):
-        raise ConfigError(f"objective.copies is {copies}; it must be 1 or 2")
-    built = [_term_from_table(number, table, dim, classes) for number, table in enumerate(terms, 1)]
+    tables = terms or DEFAULT_TERMS
+    built = [_term_from_table(place, table, dim, classes) for place, table in enumerate(tables, 1)]
     return Joint(built, copies=copies, classifier=classifier)
+
+
+DEFAULT_TERMS: Sequence[Mapping[str, Any]] = ({"objective": "CrossEntropy"},)
 
 
 def _term_from_table(number: int, table: Any, dim: int, classes: int) -> Term:
@@ -171,7 +175,7 @@ OBJECTIVES: dict[str, NamedObjective] = {
     "supcon": with_cross_entropy("supcon", build_supcon, SupCon, ce_weight=0.5),
     "lcl": with_cross_entropy("label_aware", build_label_aware, LabelAware, ce_weight=0.5),
     "clld": with_cross_entropy(
-        "label_distance", build_label_distance, LabelDistance, ce_weight=0.5
+        "label_distance", build_label_distance, LabelDistance, ce_weight=0.5, copies=2
     ),
     "joint": from_builder(build_joint),
 }

@@ -14,6 +14,7 @@ from closeknit.errors import ModelError
 Records = list[dict[str, Any]]  # what was recorded at each evaluation
 
 PARTS = ("validation", "test")
+TRAIN = "train"  # scored too, to show how far a task is overfitted
 METRIC_NAMES = {
     "accuracy": "accuracy",
     "weighted_f1": "weighted F1",
@@ -39,6 +40,8 @@ class TaskReport:
         """The task with these settings, where open settings have their defaults."""
         kind = str(settings.get("kind", "classify"))
         head = settings.get("head") or ("linear" if kind == "classify" else "dense_paired")
+        if settings.get("objective") == "multiple_negatives":
+            head = "similarity"
         metric = settings.get("metric") or ("pearson" if kind == "pair_score" else "accuracy")
         return TaskReport(name, kind, str(head), str(metric), settings, colour_of(number))
 
@@ -111,7 +114,7 @@ def read_multitask_folder(folder: Path) -> MultitaskFolder:
         raise ModelError(f"{facts_file} is damaged: it names no task")
     metrics_file = folder / "metrics.json"
     metrics = _read_json(metrics_file)
-    tables = ("rows", "updates", "rates", *PARTS, "alone")
+    tables = ("rows", "updates", "rates", TRAIN, *PARTS, "alone")
     return MultitaskFolder(
         folder=folder,
         tasks=[

@@ -8,7 +8,8 @@ from typing import Any
 
 from closeknit.charts.axis import format_number
 from closeknit.charts.svg import Curve, line_chart
-from closeknit.reports.multitask_folder import MultitaskFolder, Records, as_table, finite
+from closeknit.reports.multitask_folder import MultitaskFolder, Records, finite
+from closeknit.reports.multitask_training_setup import pretraining_stages
 from closeknit.reports.page import whole_ticks
 
 SHOWN_POINTS = 60  # of a curve
@@ -69,10 +70,12 @@ def _figures(trained: MultitaskFolder) -> list[tuple[str, str | None]]:
         for task, curve in zip(tasks, scores, strict=True):
             y_name = f"{task.metric_name}, {on_validation}"
             figures.append((task.name, epoch_chart([curve], f"Validation of {task.name}", y_name)))
-    method = str(as_table(trained.run.get("pretrain")).get("method") or "pretraining")
-    pretraining = record_curve(trained.pretraining, "loss", method, AVERAGE_COLOUR)
-    chart = epoch_chart([pretraining], "Loss of pretraining", "training loss")
-    figures.append((f"Before the tasks: {method}", chart))
+    for place, stage in enumerate(pretraining_stages(trained.run), 1):
+        method = str(stage.get("method") or "pretraining")
+        records = [one for one in trained.pretraining if one.get("stage", 1) == place]
+        curve = record_curve(records, "loss", method, AVERAGE_COLOUR)
+        chart = epoch_chart([curve], "Loss of pretraining", "training loss")
+        figures.append((f"Before the tasks: {method}", chart))
     return figures
 
 

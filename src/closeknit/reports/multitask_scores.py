@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from closeknit.charts.axis import format_number
-from closeknit.reports.multitask_folder import PARTS, MultitaskFolder, TaskReport, finite
+from closeknit.reports.multitask_folder import PARTS, TRAIN, MultitaskFolder, TaskReport, finite
 
 EQUAL_POINTS = 0.5  # models whose scores differ by no more than this count as equal
 _KINDS = {
@@ -96,10 +96,12 @@ def _listed(names: Sequence[str]) -> str:
 def score_table(trained: MultitaskFolder) -> dict[str, Any]:
     """A row per task and one for the average; a column is left out if it would be empty."""
     parts = _scored_parts(trained, alone=False)
+    if any(trained.points(task, TRAIN) is not None for task in trained.tasks):
+        parts = [TRAIN, *parts]
     alone_parts = _scored_parts(trained, alone=True)
     rows = []
     for task in trained.tasks:
-        together = {part: trained.points(task, part) for part in PARTS}
+        together = {part: trained.points(task, part) for part in (TRAIN, *PARTS)}
         alone = {part: trained.points(task, part, alone=True) for part in PARTS}
         row = {
             "task": task,
@@ -110,7 +112,7 @@ def score_table(trained: MultitaskFolder) -> dict[str, Any]:
         rows.append(row | _score_cells(together, alone, parts, alone_parts))
     average = None
     if len(rows) > 1:
-        together = {part: trained.average(part) for part in PARTS}
+        together = {part: trained.average(part) for part in (TRAIN, *PARTS)}
         alone = {part: trained.average(part, alone=True) for part in PARTS}
         average = _score_cells(together, alone, parts, alone_parts)
     return {

@@ -10,6 +10,10 @@ from closeknit.reports.multitask_folder import MultitaskFolder, as_table
 # What each schedule does, and the options that it reads.
 _SCHEDULE_WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "together": ("every update uses a batch of each task", ()),
+    "mixed": (
+        "every batch holds rows of all tasks, and the loss is the mean of the tasks' losses",
+        ("power", "weights"),
+    ),
     "sequential": ("all epochs of one task, then all epochs of the next", ("order",)),
     "round_robin": ("the tasks take turns", ("order", "turn")),
     "random": ("the task of each update is drawn at random", ("power", "weights")),
@@ -22,7 +26,15 @@ _SURGERY_WORDS = {
     "none": "none, the gradients of the tasks are added",
     "pcgrad": "pcgrad, the part of a gradient that conflicts with another task is removed",
 }
-_PRETRAINING_OPTIONS = ("epochs", "batch_size", "lr", "temperature", "positives", "negatives")
+_PRETRAINING_OPTIONS = (
+    "epochs",
+    "batch_size",
+    "lr",
+    "temperature",
+    "similarity",
+    "positives",
+    "negatives",
+)
 _TRAINING_SETTINGS = ("epochs", "batch_size", "seed")
 
 
@@ -44,7 +56,7 @@ def _settings_in_words(trained: MultitaskFolder) -> list[tuple[str, str]]:
     run = trained.run
     schedule = as_table(run.get("schedule"))
     shared = as_table(run.get("shared"))
-    pretrain = as_table(run.get("pretrain"))
+    stages = pretraining_stages(run)
     train = as_table(run.get("train"))
     trunk = trained.facts["encoder"]
     described = [
@@ -52,7 +64,14 @@ def _settings_in_words(trained: MultitaskFolder) -> list[tuple[str, str]]:
         ("Gradient surgery", schedule, [_surgery(schedule)]),
         ("Shared layer", shared, [_shared_layer(shared)]),
         ("Dropout", shared, _options(shared, ("dropout", "layer_dropout"))),
-        ("Pretraining", pretrain, _pretraining(pretrain)),
+        *(
+            (
+                f"Pretraining {place}" if len(stages) > 1 else "Pretraining",
+                stage,
+                _pretraining(stage),
+            )
+            for place, stage in enumerate(stages, 1)
+        ),
         ("Encoder", trunk, _encoder(trunk, as_table(run.get("encoder")))),
         ("Learning rates", train, _learning_rates(train, trained.metrics["rates"])),
     ]
@@ -65,6 +84,12 @@ def _settings_in_words(trained: MultitaskFolder) -> list[tuple[str, str]]:
     ]
 
 
+def pretraining_stages(run: dict[str, Any]) -> list[dict[str, Any]]:
+    """The settings of each stage before the tasks, which are called pretrain and pretrain.2."""
+    names = [name for name in run if name == "pretrain" or name.startswith("pretrain.")]
+    return [as_table(run[name]) for name in names]
+
+
 def _schedule(schedule: dict[str, Any]) -> list[str]:
     words, options = _SCHEDULE_WORDS.get(str(schedule.get("name")), ("", ()))
     return [_value(schedule.get("name")), words, *_options(schedule, options)]
@@ -72,7 +97,10 @@ def _schedule(schedule: dict[str, Any]) -> list[str]:
 
 def _surgery(schedule: dict[str, Any]) -> str:
     name = str(schedule.get("surgery") or "none")
-    return _SURGERY_WORDS.get(name, name)
+    words = _SURGERY_WORDS.get(name, name)
+    if name != "none" and schedule.get("surgery_reduction") == "mean":
+        return f"{words}, and the mean of the tasks' gradients is taken"
+    return words
 
 
 def _shared_layer(shared: dict[str, Any]) -> str:
@@ -83,7 +111,8 @@ def _pretraining(pretrain: dict[str, Any]) -> list[str]:
     if not pretrain.get("data"):
         return ["none"]
     method = f"{pretrain.get('method')} on {_source(pretrain['data'])}"
-    return [method, *_options(pretrain, _PRETRAINING_OPTIONS)]
+    read = [name for name in _PRETRAINING_OPTIONS if pretrain.get(name) != "cosine"]
+    return [method, *_options(pretrain, read)]
 
 
 def _encoder(trunk: dict[str, Any], encoder: dict[str, Any]) -> list[str]:

@@ -10,7 +10,14 @@ A `Configuration` is a frozen dataclass whose fields are such tables: what one r
 """
 
 from closeknit.settings.checks import check_type
-from closeknit.settings.configuration import Configuration, check_tables, differences, tables_of
+from closeknit.settings.configuration import (
+    Configuration,
+    check_tables,
+    differences,
+    listed_tables,
+    numbered,
+    tables_of,
+)
 from closeknit.settings.schema import file_schema, json_schema, settings_markdown, table_schema
 from closeknit.settings.table import (
     SettingsTable,
@@ -43,7 +50,9 @@ __all__ = [
     "file_schema",
     "given_options",
     "json_schema",
+    "listed_tables",
     "not_a_table",
+    "numbered",
     "parse_changes",
     "parse_value",
     "read_toml",

@@ -16,11 +16,12 @@ from closeknit.settings.toml import to_toml
 
 @dataclass(frozen=True)
 class TableField:
-    """One table of a configuration, or a group of tables that the user names."""
+    """One table of a configuration, a group of tables that the user names, or a list of tables."""
 
     kind: type[SettingsTable]
     group: bool
     start: dict[str, Any]  # where the defaults of this configuration differ from those of the table
+    listed: bool = False
 
 
 def tables_of(kind: type[Configuration]) -> dict[str, TableField]:
@@ -36,6 +37,9 @@ def _tables_of(kind: Any) -> dict[str, TableField]:
         hint = hints[field.name]
         if typing.get_origin(hint) is dict:
             found[field.name] = TableField(typing.get_args(hint)[1], True, {})
+            continue
+        if typing.get_origin(hint) is tuple:
+            found[field.name] = TableField(typing.get_args(hint)[0], False, {}, listed=True)
             continue
         factory: Any = field.default_factory
         default: Any = field.default if factory is dataclasses.MISSING else factory()
@@ -53,11 +57,16 @@ class Configuration:
         """Refuse tables that contradict each other."""
 
     def tables(self) -> dict[str, SettingsTable]:
-        """The tables by name; those of a group are called group.NAME."""
+        """The tables by name.
+
+        Those of a group are called group.NAME; those of a list are called NAME, NAME.2, NAME.3.
+        """
         found: dict[str, SettingsTable] = {}
         for name, field in tables_of(type(self)).items():
             value = getattr(self, name)
-            if field.group:
+            if field.listed:
+                found |= {numbered(name, place): table for place, table in enumerate(value)}
+            elif field.group:
                 found |= {f"{name}.{member}": table for member, table in value.items()}
             else:
                 found[name] = value
@@ -86,6 +95,11 @@ class Configuration:
                     member: _member(field.kind, f"{name}.{member}", values)
                     for member, values in _group(tables, name).items()
                 }
+            elif field.listed:
+                made[name] = tuple(
+                    _member(field.kind, numbered(name, place), values)
+                    for place, values in enumerate(listed_tables(tables, name))
+                )
             else:
                 made[name] = field.kind.from_dict({**field.start, **tables.get(name, {})}, name)
         return cls(**made)
@@ -110,6 +124,34 @@ def _group(tables: Mapping[str, Any], group: str) -> dict[Any, Any]:
     return {**tables.get(group, {}), **dotted}
 
 
+def numbered(name: str, place: int) -> str:
+    """What the table at this place of a list is called: NAME, NAME.2, NAME.3."""
+    return name if place == 0 else f"{name}.{place + 1}"
+
+
+def listed_tables(tables: Mapping[str, Any], name: str) -> list[Any]:
+    """The tables of a list, at least one.
+
+    They are written as [[NAME]], or as [NAME], [NAME.2] and so on; the latter may also stand under
+    these names in one dictionary.
+    """
+    written = tables.get(name, {})
+    if isinstance(written, list):
+        return written or [{}]
+    inner = {key: values for key, values in written.items() if str(key).isdigit()}
+    first = {key: value for key, value in written.items() if key not in inner}
+    for key, values in tables.items():
+        if key.startswith(f"{name}."):
+            inner[key.removeprefix(f"{name}.")] = values
+    further = [str(number) for number in range(2, len(inner) + 2)]
+    if sorted(inner, key=int) != further:
+        raise ConfigError(
+            f"the tables of {name} are numbered {', '.join(sorted(inner, key=int))}; after [{name}] "
+            f"comes [{name}.2], then [{name}.3]"
+        )
+    return [first, *(inner[number] for number in further)]
+
+
 def _member(kind: type[SettingsTable], name: str, values: Any) -> SettingsTable:
     """A table of a group; every message about it begins with its name."""
     try:
@@ -120,9 +162,13 @@ def _member(kind: type[SettingsTable], name: str, values: Any) -> SettingsTable:
 
 def table_kind(kind: type[Configuration], name: str) -> type[SettingsTable] | None:
     """The class of a table of a configuration by the table's name, or None for an unknown name."""
-    group, dot, _ = name.partition(".")
+    group, dot, inner = name.partition(".")
     field = tables_of(kind).get(group)
-    return field.kind if field is not None and field.group == bool(dot) else None
+    if field is None:
+        return None
+    if field.listed:
+        return field.kind if not dot or inner.isdigit() else None
+    return field.kind if field.group == bool(dot) else None
 
 
 def check_tables(kind: type[Configuration], tables: Mapping[str, Any]) -> None:
@@ -133,8 +179,10 @@ def check_tables(kind: type[Configuration], tables: Mapping[str, Any]) -> None:
     for name, values in tables.items():
         if name not in known and table_kind(kind, name) is None:
             raise ConfigError(f"unknown table [{name}]{did_you_mean(name, known)}")
-        if not isinstance(values, Mapping):
-            raise not_a_table(name)
+        in_list = name in known and known[name].listed and isinstance(values, list)
+        for table in values if in_list else [values]:
+            if not isinstance(table, Mapping):
+                raise not_a_table(name)
 
 
 def _harmless(kind: type[SettingsTable] | None) -> set[str]:

@@ -78,7 +78,11 @@ def json_schema(kind: type[Configuration], title: str) -> dict[str, Any]:
     tables: dict[str, Any] = {}
     for name, field in tables_of(kind).items():
         table = table_schema(field.kind)
-        tables[name] = {"type": "object", "additionalProperties": table} if field.group else table
+        if field.group:
+            table = {"type": "object", "additionalProperties": table}
+        elif field.listed:
+            table = {"anyOf": [table, {"type": "array", "items": table}]}
+        tables[name] = table
     return file_schema(title, tables)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from closeknit.encoders.tokens import Shelf, Tokens
+from closeknit.data.examples import Examples
+from closeknit.data.text_changes import (
+    BUNDLED_SYNONYMS,
+    ChangedByFunction,
+    MaskedSpans,
+    Synonyms,
+    TextChange,
+    read_synonyms,
+)
+from closeknit.encoders.tokenisers import Tokeniser, mask_token_of
+from closeknit.encoders.tokens import Shelf, Tokens, stacked
+from closeknit.errors import ConfigError
+from closeknit.objectives.copies import Copies
 from closeknit.training.processes import World
 from closeknit.training.task import Batch, RowNumbers
 
@@ -250,6 +263,86 @@ class DeviceBatches:
         drawn = self.draw(number, part, parts)
         inputs, labels = self.build(self.on_device(drawn), drawn.width)
         return Batch(inputs, labels, drawn.rows, drawn.filler)
+
+
+class ChangedTexts:
+    """Batches in which the second copy of each text is a changed text, another one in each epoch.
+
+    The changed texts are tokenised on the host for each batch, so these batches cannot be made on
+    the device. `examples` are the texts of the rows, and `tokens` their tokens.
+    """
+
+    def __init__(
+        self,
+        batches: DeviceBatches,
+        examples: Examples,
+        tokens: Tokens,
+        tokenise: Tokeniser,
+        change: TextChange,
+    ) -> None:
+        self.batches = batches
+        self.examples = examples
+        self.tokens = tokens
+        self.tokenise = tokenise
+        self.change = change
+
+    @property
+    def padded_left(self) -> bool:
+        """Whether padding stands before the texts."""
+        return self.tokens.pad_left
+
+    def __call__(self, number: int, part: int = 0, parts: int = 1) -> Batch:
+        epoch, rows, share, filler = self.batches.rows_of(number, part, parts)
+        changed = self.tokenise(self._changed(share, epoch))
+        copies = stacked([self.tokens.select(share), changed])
+        drawn = DrawnBatch(rows, share, int(copies.lengths.max(initial=0)), filler)
+        labels = self.batches.targets(self.batches.on_device(drawn))
+        return Batch(copies.pad(np.arange(len(copies))), labels, rows, filler)
+
+    def _changed(self, share: RowNumbers, epoch: int) -> Examples:
+        """These rows with changed texts; of pairs both texts are changed."""
+        numbers = share.tolist()
+        texts = self.change([self.examples.texts[row] for row in numbers], numbers, epoch)
+        if self.examples.pairs is None:
+            return Examples(texts)
+        pairs = [self.examples.pairs[row] for row in numbers]
+        return Examples(texts, self.change(pairs, numbers, epoch, 1))
+
+
+def with_second_copies(
+    batches: DeviceBatches,
+    copies: Copies,
+    examples: Examples,
+    tokens: Tokens,
+    tokenise: Tokeniser,
+    seed: int,
+) -> DeviceBatches | ChangedTexts:
+    """The batches themselves, or with changed texts where the second view of a text is one."""
+    if not copies.changes_texts:
+        return batches
+    change = _text_change(copies, tokenise, seed)
+    return ChangedTexts(batches, examples, tokens, tokenise, change)
+
+
+def _text_change(copies: Copies, tokenise: Tokeniser, seed: int) -> TextChange:
+    """What makes the changed texts of a second view."""
+    if copies.second_view == "span":
+        mask = mask_token_of(tokenise)
+        if mask is None:
+            raise ConfigError(
+                "second_view is span, but this encoder's tokenizer has no mask token; use another "
+                "second view, such as synonyms"
+            )
+        return MaskedSpans(copies.mask, mask, seed)
+    if copies.second_view == "synonyms":
+        path = BUNDLED_SYNONYMS if copies.synonyms is None else Path(copies.synonyms)
+        return Synonyms(read_synonyms(path), copies.synonym_share, seed)
+    if copies.function is None:
+        raise ConfigError(
+            "second_view is function, but there is no function: give one in Python, as in "
+            "TextClassifier(second_view=FUNCTION), or use another second view"
+        )
+    return ChangedByFunction(copies.function, seed)
 
 
 def labels_of(

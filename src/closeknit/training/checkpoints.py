@@ -32,6 +32,7 @@ FORMAT = 2
 
 # The stages of a run that has several, such as a pretraining before the tasks.
 STAGES = ("adapt", "learn", "pretrain", "tasks")
+_LATER_PRETRAINING = re.compile(r"pretrain-\d+")
 
 # The names of the folders that `save` makes.
 _CHECKPOINT_NAME = re.compile(r"step-\d{9,}|unfinished-\d+(-before)?")
@@ -104,9 +105,10 @@ def clear(folder: Path, files: Sequence[str] = ()) -> None:
     """
     for checkpoint in _checkpoints(folder):
         shutil.rmtree(checkpoint, ignore_errors=True)
-    for stage in STAGES:
-        if (folder / stage).is_dir() and not (folder / stage).is_symlink():
-            clear(folder / stage)
+    for stage in sorted(folder.iterdir()) if folder.is_dir() else []:
+        is_stage = stage.name in STAGES or _LATER_PRETRAINING.fullmatch(stage.name)
+        if is_stage and stage.is_dir() and not stage.is_symlink():
+            clear(stage)
     for name in files:
         (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # files of any other origin stay, and so does their folder

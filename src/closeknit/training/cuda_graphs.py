@@ -221,7 +221,11 @@ def why_not_captured(training: Training) -> str | None:
         "train.chunk_size is set": config.chunk_size > 0,
         "fp16 scales its gradients": training.precision.scales_gradients,
         "gradients of tasks are combined": training.combine is not None,
+        "mixed batches have too many shapes": training.schedule.mean_of_tasks,
         "batches are made anew from texts": not batches_on_device,
+        "the second view of a text changes how the encoder computes": any(
+            task.objective.second_copies.changes_encoding for task in training.tasks
+        ),
         "an objective reads tokens whose number differs": bool(token_views)
         and not training.gradients.keep_unchosen_tokens,
     }

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from closeknit.acceleration.engine import Engine
 from closeknit.acceleration.precision import Precision
+from closeknit.encoders.augmentation import second_copies_changed
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.views import read_views, tokens_in_view
 from closeknit.errors import TrainingError
@@ -23,16 +24,19 @@ from closeknit.training.randomness import mix, seeded
 from closeknit.training.task import Batch, Task
 
 _PIECE = 2**20  # columns of half-precision gradients that are widened at once
+HELD_BYTES = 2**29  # gradients of tasks that are only compared are held up to this size together
 
 
-def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def pcgrad(
+    gradients: Tensor, generator: torch.Generator | None = None, *, reduction: str = "sum"
+) -> Tensor:
     """The sum (P,) of task gradients (T, P), after each is projected off the gradients it
-    contradicts (Yu et al., NeurIPS 2020).
+    contradicts (Yu et al., NeurIPS 2020); with reduction "mean" their mean.
 
         g_i' = g_i
         for the other tasks j in random order:  if <g_i', g_j> < 0:
             g_i' -= <g_i', g_j> / <g_j, g_j> g_j
-        result = sum_i g_i'
+        result = sum_i g_i'    (or 1 / T sum_i g_i')
 
     The g_j are the original gradients. Every g_i' is a combination of them, so that their products
     decide everything: the projections are computed on T x T numbers, and one product with the
@@ -41,6 +45,8 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
 
     [1, 0] and [-1, 1] give [0.5, 1.5].
     """
+    if reduction not in ("sum", "mean"):
+        raise ValueError(f'reduction is {reduction}; it must be "sum" or "mean"')
     if gradients.dim() != 2:
         raise ValueError(
             f"expected the tasks' gradients as rows, (T, P); got {tuple(gradients.shape)}"
@@ -57,7 +63,8 @@ def pcgrad(gradients: Tensor, generator: torch.Generator | None = None) -> Tenso
                 j != i and bool(along < 0) and bool(products[j, j] > 0)
             ):  # a tiny square may have become 0
                 mixed[i, j] -= along / products[j, j]
-    combined: Tensor = mixed.sum(0).to(gradients) @ gradients
+    coefficients = mixed.sum(0) if reduction == "sum" else mixed.mean(0)
+    combined: Tensor = coefficients.to(gradients) @ gradients
     return combined
 
 
@@ -75,12 +82,22 @@ def products_of(gradients: Tensor) -> Tensor:
 
 def cosines(gradients: Tensor) -> Tensor:
     """The cosines (T, T) between the gradients (T, P) of tasks; 0 for a gradient that is zero."""
-    products = products_of(gradients).double()
+    return cosines_of_products(products_of(gradients).double())
+
+
+def cosines_of_products(products: Tensor) -> Tensor:
+    """The cosines (T, T) between gradients whose products are (T, T)."""
     lengths = products.diagonal().sqrt()  # (T,)
     agreement = products / (lengths[:, None] * lengths[None, :])
     return torch.where((lengths[:, None] > 0) & (lengths[None, :] > 0), agreement, 0.0).clamp(
         -1.0, 1.0
     )
+
+
+def tasks_held_at_once(parameters: Sequence[nn.Parameter], tasks: int) -> int:
+    """The gradients of how many of the tasks fit into `HELD_BYTES`; at least one."""
+    each = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+    return max(1, min(tasks, HELD_BYTES // max(1, each)))
 
 
 class SeparateGradients:
@@ -107,6 +124,18 @@ class SeparateGradients:
                 piece.copy_(parameter.grad.flatten())
                 self.used[number] = True
             parameter.grad = None
+
+    def products_with_present(self) -> Tensor:
+        """The product (T,) of each row with the gradients that the parameters have now."""
+        total = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
+        pieces = self.rows.split(self.sizes, dim=1)
+        for piece, parameter in zip(pieces, self.parameters, strict=True):
+            if parameter.grad is not None:
+                present = parameter.grad.flatten()
+                if present.element_size() <= 2:  # float16 overflows at the square of some hundreds
+                    piece, present = piece.float(), present.float()
+                total += (piece @ present).double()
+        return total
 
     def give_back(self, combined: Tensor) -> None:
         """Let these (P,) be the gradients of the parameters.
@@ -152,10 +181,15 @@ class BatchGradients:
         self.keep_unchosen_tokens = keep_unchosen_tokens
 
     def of_task(
-        self, task: Task, parts: Sequence[Batch], seeds: Seeds, *, only_batch: bool
+        self,
+        task: Task,
+        parts: Sequence[Batch],
+        seeds: Seeds,
+        *,
+        weight: float,
+        only_batch: bool,
     ) -> Loss:
-        """The loss of a task's batch that comes in parts, and its gradients, weighted by the task's
-        weight.
+        """The loss of a task's batch that comes in parts, and its gradients, both times `weight`.
 
         `only_batch` says that nothing else adds to the gradients of this update.
         """
@@ -164,13 +198,13 @@ class BatchGradients:
         term_values: dict[str, Tensor] = {}
         for batch, shares in zip(pieces, self.shares_of_parts(task, pieces), strict=True):
             try:
-                loss, terms = self.of_batch(task, batch, task.weight, seeds, shares)
+                loss, terms = self.of_batch(task, batch, weight, seeds, shares)
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
                 raise TrainingError(memory_advice(batch, self.chunk_size, len(parts))) from error
             self.engine.collect_gradients(only_batch=only_batch)
-            total += task.weight * loss.detach()
+            total += weight * loss.detach()
             for name, value in terms.items():
                 term_values[name] = term_values.get(name, 0.0) + value.detach()
         return total, term_values
@@ -280,7 +314,8 @@ class BatchGradients:
             self.engine.begin_chunk(mix(*seeds, chunk))
         with dropout, self.precision.autocast():
             self.engine.reads(self.encoder, task.objective.views)
-            encoded = self.encoder(batch.inputs)
+            with self._second_copies(task, batch):
+                encoded = self.encoder(batch.inputs)
             return read_views(
                 batch.inputs,
                 encoded,
@@ -290,6 +325,20 @@ class BatchGradients:
                 gaps=self.keep_unchosen_tokens,
                 chunk=chunk is not None,
             )
+
+    def _second_copies(self, task: Task, batch: Batch) -> contextlib.AbstractContextManager[None]:
+        """Inside, the encoder reads the second copies of texts as the objective says."""
+        objective = task.objective
+        if not objective.second_copies.changes_encoding:
+            return contextlib.nullcontext()
+        return second_copies_changed(
+            self.encoder,
+            dict(task.heads.items()),
+            objective.second_copies,
+            batch.inputs,
+            batch.is_second_copy,
+            reads_logits="logits" in objective.views,
+        )
 
     def _objective(
         self, task: Task, views: Mapping[str, View], filler: bool, shares: Shares | None

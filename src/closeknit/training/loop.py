@@ -21,13 +21,21 @@ from closeknit.acceleration.engine import (
     choose_engine,
 )
 from closeknit.acceleration.precision import Precision, choose_precision
+from closeknit.encoders.augmentation import check_second_copies
 from closeknit.encoders.encoder import Encoder
 from closeknit.errors import ConfigError, TrainingError
-from closeknit.training.batches import DeviceBatches
+from closeknit.training.batches import ChangedTexts, DeviceBatches
 from closeknit.training.config import TrainConfig
 from closeknit.training.cuda_graphs import CudaGraphs, PaddedBatches, why_not_captured
 from closeknit.training.failures import FiniteCheck, Position, describe_not_finite
-from closeknit.training.gradients import BatchGradients, Seeds, SeparateGradients, cosines
+from closeknit.training.gradients import (
+    BatchGradients,
+    Seeds,
+    SeparateGradients,
+    cosines_of_products,
+    products_of,
+    tasks_held_at_once,
+)
 from closeknit.training.optimizer import StepValues, build_optimizer, parameter_groups, rate_factor
 from closeknit.training.processes import (
     World,
@@ -63,6 +71,8 @@ class Training:
         log: Callable[[str], None] = lambda line: None,
     ) -> None:
         _check_settled(config)
+        for task in tasks:
+            check_second_copies(encoder, task.objective.second_copies)
         self.encoder = encoder
         self.tasks = list(tasks)
         self.config = config
@@ -100,7 +110,8 @@ class Training:
     # -- what a run is made of
 
     def _choose_engine(self) -> Engine:
-        sources = [task.batch for task in self.tasks if isinstance(task.batch, DeviceBatches)]
+        kinds = DeviceBatches | ChangedTexts
+        sources = [task.batch for task in self.tasks if isinstance(task.batch, kinds)]
         parts = UpdateParts(
             self.optimizer,
             self.precision,
@@ -221,10 +232,16 @@ class Training:
         separate = SeparateGradients(self.shared, len(turn)) if combined else None
         only_batch = len(turn) == 1 and self.config.accumulate == 1 and self.world.size == 1
         seeds = self.dropout_seeds
+        share = 1.0 / len(turn) if self.schedule.mean_of_tasks else 1.0
         with self.engine.forward_context(self.step_values.seed):
             for row, task in enumerate(turn):
-                parts = batches[task.name]
-                loss, task_terms = self.gradients.of_task(task, parts, seeds, only_batch=only_batch)
+                loss, task_terms = self.gradients.of_task(
+                    task,
+                    batches[task.name],
+                    seeds,
+                    weight=share * task.weight,
+                    only_batch=only_batch,
+                )
                 losses[task.name] = loss
                 for name, value in task_terms.items():
                     terms[name if len(self.tasks) == 1 else f"{task.name}/{name}"] = value
@@ -232,7 +249,11 @@ class Training:
                     separate.take(row)
         self._exchange_gradients(separate)
         self.step_values.compute_rates()
-        norm = self.engine.apply_update(torch.stack(list(losses.values())).sum())
+        total_loss = torch.stack(list(losses.values())).sum()
+        # Clipping the weighted gradient of one task alone would cancel a weight above 1. The limit
+        # therefore has the same weight: this clips the task's gradient, and then weights it.
+        clip_scale = turn[0].weight if len(turn) == 1 else 1.0
+        norm = self.engine.apply_update(total_loss, clip_scale=clip_scale)
         values = [tensor.detach().float() for tensor in (*losses.values(), *terms.values(), norm)]
         return tuple(losses), tuple(terms), torch.stack(values)
 
@@ -259,33 +280,59 @@ class Training:
             describe_not_finite(step, self.tasks, self.taken, self.rates[0], self.precision.name)
         )
 
-    def agreement(self, batches: int = 2) -> dict[tuple[str, str], float]:
+    def agreement(
+        self, batches: int = 2, *, names: Sequence[str] | None = None
+    ) -> dict[tuple[str, str], float]:
         """The cosine between the gradients of every two tasks for the parameters they share, on
         their first few batches.
 
         Nothing is updated, and dropout is off. The batches are the same every time, so that the
-        values can be compared.
+        values can be compared. `names` chooses the tasks; by default all of them.
         """
-        if not self.shared:
+        tasks = [task for task in self.tasks if names is None or task.name in names]
+        if not self.shared or len(tasks) < 2:
             return {}
-        separate = SeparateGradients(self.shared, len(self.tasks))
         self.learners.eval()
         self.optimizer.zero_grad(set_to_none=True)
         deterministic = self.config.deterministic and self.world.device.type == "cuda"
         with deterministic_algorithms(deterministic):
-            for row, task in enumerate(self.tasks):
-                for number in range(min(batches, task.per_epoch)):
-                    self._add_gradients(task, number)
-                separate.take(row)
+            values = cosines_of_products(self._gradient_products(tasks, batches)).tolist()
         self.optimizer.zero_grad(set_to_none=True)
-        average(separate.rows, self.world)
-        values = cosines(separate.rows).tolist()
-        names = [task.name for task in self.tasks]
         return {
-            (names[i], names[j]): values[i][j]
-            for i in range(len(names))
-            for j in range(i + 1, len(names))
+            (tasks[i].name, tasks[j].name): values[i][j]
+            for i in range(len(tasks))
+            for j in range(i + 1, len(tasks))
         }
+
+    def _gradient_products(self, tasks: Sequence[Task], batches: int) -> Tensor:
+        """The products (T, T) of the tasks' gradients for the parameters they share.
+
+        As many gradients as fit into a fixed amount of memory are held at once. Those of the tasks
+        that follow are computed again for every group of tasks that is held.
+        """
+        held = tasks_held_at_once(self.shared, len(tasks))
+        products = torch.zeros(len(tasks), len(tasks), dtype=torch.float64)
+        separate = SeparateGradients(self.shared, held)
+        for start in range(0, len(tasks), held):
+            group = tasks[start : start + held]
+            for row, task in enumerate(group):
+                self._gradients_of_first_batches(task, batches)
+                separate.take(row)
+            rows = slice(start, start + len(group))
+            average(separate.rows, self.world)
+            products[rows, rows] = products_of(separate.rows[: len(group)]).double().cpu()
+            for column in range(start + len(group), len(tasks)):
+                self._gradients_of_first_batches(tasks[column], batches)
+                average_gradients(self.shared, self.world)
+                found = separate.products_with_present()[: len(group)].cpu()
+                products[rows, column] = products[column, rows] = found
+                self.optimizer.zero_grad(set_to_none=True)
+        return products
+
+    def _gradients_of_first_batches(self, task: Task, batches: int) -> None:
+        """Let the parameters have the gradients of a task's first few batches."""
+        for number in range(min(batches, task.per_epoch)):
+            self._add_gradients(task, number)
 
     def _add_gradients(self, task: Task, number: int) -> None:
         """Add the gradients of a batch, weighted by its number of rows."""
@@ -302,7 +349,11 @@ class Training:
 
     @torch.no_grad()
     def restart(
-        self, learners: nn.ModuleDict, batch: DeviceBatches, per_epoch: int, config: TrainConfig
+        self,
+        learners: nn.ModuleDict,
+        batch: DeviceBatches | ChangedTexts,
+        per_epoch: int,
+        config: TrainConfig,
     ) -> None:
         """Begin another run of one task in the memory of this one, with the weights of modules of
         the same form.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +24,14 @@ class Batch:
     labels: Tensor  # (R,)
     rows: RowNumbers  # which rows of the data the whole batch holds, on all processes
     filler: bool = False  # this process had no row left: it is given one, which counts for nothing
+    first: int = 0  # of a chunk: the place of its first row in the batch
+    whole: int = 0  # of a chunk: the number of rows of the batch
+
+    @property
+    def is_second_copy(self) -> Tensor:
+        """Which rows (R,) are second copies, where every text is encoded twice: the second half."""
+        place = torch.arange(self.first, self.first + len(self.labels), device=self.labels.device)
+        return place >= (self.whole or len(self.labels)) // 2
 
     def chunks(self, size: int, *, same_width: bool = False) -> list[Batch]:
         """The rows in chunks of this size.
@@ -31,18 +40,21 @@ class Batch:
         """
         chunks: list[Batch] = []
         for start in range(0, len(self.labels), size):
+            labels = self.labels[start : start + size]
             inputs = {name: value[start : start + size] for name, value in self.inputs.items()}
             read = self.inputs if same_width else inputs
             real = read["attention_mask"].any(0).nonzero()
             width = slice(int(real.min()), int(real.max()) + 1)
             trimmed = {name: value[:, width] for name, value in inputs.items()}
-            chunks.append(Batch(trimmed, self.labels[start : start + size], self.rows, self.filler))
+            whole = len(self.labels)
+            chunks.append(Batch(trimmed, labels, self.rows, self.filler, start, whole))
         return chunks
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
         inputs = {name: value.to(device, non_blocking=True) for name, value in self.inputs.items()}
-        return Batch(inputs, self.labels.to(device, non_blocking=True), self.rows, self.filler)
+        labels = self.labels.to(device, non_blocking=True)
+        return dataclasses.replace(self, inputs=inputs, labels=labels)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from closeknit.errors import ConfigError, did_you_mean
+from closeknit.objectives.copies import ONCE, Copies
 from closeknit.objectives.geometry import at_least_float32
 from closeknit.objectives.joint import Joint, Term
 
@@ -151,6 +152,7 @@ def build_cross_entropy(
     classes: int,
     *,
     labels: Sequence[str] | None = None,
+    copies: Copies = ONCE,
     label_smoothing: float = 0.0,
     class_weights: Sequence[float] | None = None,
 ) -> Joint:
@@ -161,4 +163,4 @@ def build_cross_entropy(
         names, or balanced for the inverse of the frequency
     """
     cross_entropy = CrossEntropy(label_smoothing=label_smoothing, class_weights=class_weights)
-    return Joint([Term("cross_entropy", 1.0, cross_entropy, "logits")])
+    return Joint([Term("cross_entropy", 1.0, cross_entropy, "logits")], copies=copies)

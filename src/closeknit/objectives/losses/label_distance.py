@@ -149,7 +149,7 @@ def build_label_distance(
     if adaptive and not is_fixed:
         adaptation = Adaptation(objective, update_start, update_every)
     # Some devices have no float64.
-    return MetricPart(objective.float(), "projected", copies=2, adaptation=adaptation, patience=10)
+    return MetricPart(objective.float(), "projected", adaptation=adaptation, patience=10)
 
 
 def _doubled_for(
