@@ -730,3 +730,21 @@ def test_ctrl_c_within_a_step_or_after_the_last_is_told(
     for name in ("model.safetensors", "heads.safetensors", "metrics.json"):
         assert (tmp_path / "model" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not (tmp_path / "model" / "checkpoints").exists()
+
+
+def test_evaluate_scores_rows_near_another_label_apart(workshop, tmp_path, closeknit):
+    model = str(workshop / "model")
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    (folder / "train.csv").write_text("text,label\nmy card was lost,lost\nrefund my order,refund\n")
+    rows = "text,label\ncard lost today,lost\nthe lost order,lost\nmy card refund was lost,refund\n"
+    (folder / "test.csv").write_text(rows)
+    found = json.loads(closeknit("evaluate", model, "parts", "--json").stdout)
+    assert found["near_other_label"]["rows"] == 2 and "accuracy" in found["near_other_label"]
+    alone = ("evaluate", model, "parts/test.csv", "--json")
+    assert "near_other_label" not in json.loads(closeknit(*alone).stdout)
+    named = json.loads(closeknit(*alone, "--train", "parts").stdout)
+    assert named["near_other_label"] == found["near_other_label"]
+    assert "nearest training text has another label: accuracy" in (
+        closeknit("evaluate", model, "parts").stdout
+    )

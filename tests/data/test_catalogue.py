@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -73,12 +77,12 @@ def test_goemotions_keeps_rows_with_one_emotion(tmp_path, monkeypatch):
 def test_hub_rows_become_examples():
     import datasets
 
-    entry = catalogue.CATALOGUE["emoint"]
+    entry = catalogue.CATALOGUE["tweet_eval_emotion"]
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["anger", "joy"])}
     )
     rows = datasets.Dataset.from_dict({"text": ["grr", "yay"], "label": [0, 1]}, features=features)
-    assert catalogue._examples_from_hub(rows, entry, "emoint").labels == ["anger", "joy"]
+    assert catalogue._examples_from_hub(rows, entry, "tweets").labels == ["anger", "joy"]
 
 
 def test_what_the_hub_does_not_give_is_said(monkeypatch):
@@ -95,6 +99,96 @@ def test_what_the_hub_does_not_give_is_said(monkeypatch):
         catalogue.load("trec")
     with pytest.raises(DataError, match="isear is not on the hub"):
         catalogue.load("isear")
+
+
+def test_emoint_is_read_with_the_column_names_of_its_source():
+    import datasets
+
+    entry = catalogue.CATALOGUE["emoint"]
+    rows = datasets.Dataset.from_dict(
+        {
+            "id": [1, 2],
+            "tweet": ["so angry", "so afraid"],
+            "class": ["anger", "fear"],
+            "sentiment_intensity": ["high", "low"],
+        }
+    )
+    found = catalogue._examples_from_hub(rows, entry, "emoint")
+    assert found.labels == ["anger", "fear"] and found.texts == ["so angry", "so afraid"]
+
+
+def newsgroups(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "train.csv").write_text("text,label\nFrom: me,sci.med\nFrom: you,sci.space\n")
+
+
+def test_20_newsgroups_has_a_name_for_each_of_its_two_forms(tmp_path, monkeypatch, capsys):
+    newsgroups(tmp_path / "20newsgroups")
+    monkeypatch.setenv("CLOSEKNIT_DATA", str(tmp_path))
+    found = catalogue.load("20newsgroups_headers")
+    assert found.name == "20newsgroups_headers" and len(found.training) == 2
+    assert capsys.readouterr().err == ""
+    assert catalogue.load("20newsgroups").training.texts == found.training.texts
+    assert "20newsgroups stands for two data sets; here it is 20newsgroups_headers" in (
+        capsys.readouterr().err
+    )
+    assert catalogue.describe_source("20newsgroups_bare").startswith("hub")
+    names = ("20newsgroups", "20newsgroups_headers", "20newsgroups_bare")
+    assert len({catalogue.text_pool(name) for name in names}) == 1
+
+
+def test_messages_with_headers_are_not_on_the_hub(monkeypatch):
+    monkeypatch.delenv("CLOSEKNIT_DATA", raising=False)
+    with pytest.raises(DataError, match="20newsgroups_headers is not on the hub"):
+        catalogue.load("20newsgroups_headers")
+
+
+@pytest.mark.parametrize(
+    ("source", "is_name"), [("trec", True), ("trec.csv", False), ("treck", False)]
+)
+def test_a_name_of_the_catalogue_is_known_as_one(source, is_name):
+    assert catalogue.is_catalogue_name(source) is is_name
+
+
+def test_a_users_folder_of_the_same_name_is_not_the_catalogues(tmp_path, monkeypatch):
+    newsgroups(tmp_path / "cr")
+    monkeypatch.chdir(tmp_path)
+    assert not catalogue.is_catalogue_name("cr")
+
+
+# ---------------------------------------------------------------- real data
+
+
+@pytest.fixture
+def real_data(request) -> Path:
+    """The folder of real data sets: that of CLOSEKNIT_DATA, or one beside this checkout."""
+    folder = os.environ.get("CLOSEKNIT_DATA")
+    return Path(folder) if folder else request.getfixturevalue("shared")
+
+
+KNOWN = json.loads(Path(__file__).with_name("known_data_sets.json").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_data_set_is_the_one_that_its_name_promises(name, real_data, monkeypatch):
+    """Rows of each part, classes, and the first text.
+
+    The figures are those of the publications, less the rows without a text. `note` says where
+    they differ from a publication, and why.
+    """
+    if catalogue._folder_of(name, real_data) is None:
+        pytest.skip(f"{name} is not in {real_data}")
+    monkeypatch.setenv("CLOSEKNIT_DATA", str(real_data))
+    known = KNOWN[name]
+    target = "score" if catalogue.CATALOGUE[name].scored else "label"
+    found = catalogue.load(name, target=target)
+    assert {part: len(rows) for part, rows in found.parts.items()} == known["rows"]
+    first = found.parts.get("train") or next(iter(found.parts.values()))
+    assert hashlib.sha256(first.texts[0].encode()).hexdigest().startswith(known["first"])
+    if "classes" in known:
+        assert {len(rows.classes) for rows in found.parts.values()} <= {known["classes"]}
+    for part in found.parts.values():
+        assert set(known.get("labels", [])) <= set(part.labels or [])
 
 
 def test_real_data_sets_load(shared):

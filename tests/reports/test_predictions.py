@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from closeknit.reports import predictions
-from closeknit.reports.predictions import LearningCurve, Predictions
+from closeknit.reports.predictions import LearningCurve
+from closeknit.studies.predictions import Predictions, read_predictions
 
 
 def run(expected, predicted, labels="abcdef", **more):
@@ -38,10 +39,12 @@ def stored(**more):
 def test_predictions_are_read_as_they_were_stored(tmp_path):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(stored(distance=[[0, 1], [1, 0]])))
-    found = predictions.read_predictions(path)
+    found = read_predictions(path)
     assert found is not None
     assert found.rows.tolist() == [7, 9]
     assert found.texts == {1: "nine"}
+    # a fair coin has log(2) nats, and one bit
+    assert found.entropy == pytest.approx([0.1 / math.log(2), 0.6 / math.log(2)])
     assert found.distance is not None and found.distance.tolist() == [[0, 1], [1, 0]]
 
 
@@ -52,8 +55,8 @@ def test_predictions_are_read_as_they_were_stored(tmp_path):
 def test_damaged_predictions_are_none(tmp_path, content):
     path = tmp_path / "run.json"
     path.write_text(content)
-    assert predictions.read_predictions(path) is None
-    assert predictions.read_predictions(tmp_path / "missing.json") is None
+    assert read_predictions(path) is None
+    assert read_predictions(tmp_path / "missing.json") is None
 
 
 def test_confusion_matches_classes_of_runs_by_name():

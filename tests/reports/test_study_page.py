@@ -186,7 +186,7 @@ def change_study(folder: Path, **more) -> None:
 
 def test_every_section_is_there_in_order(page):
     assert sections(page) == [
-        "verdict", "table", "where", "runs", "curves", "confusion", "distance", "map", "classes", "errors",
+        "verdict", "table", "confidence", "where", "runs", "curves", "confusion", "distance", "map", "classes", "errors",
         "search", "method",
     ]  # fmt: skip
     assert re.findall(r'<a href="#(\w+)"', page) == sections(page)
@@ -211,7 +211,8 @@ def test_the_scores_are_the_means_of_the_results(whole, page):
 
 
 def test_published_figures_are_marked_as_such(page):
-    assert "published, RoBERTa-base, another encoder" in page
+    assert "published: RoBERTa-base, weighted F1, 5 folds (TripleEntropy paper)" in page
+    assert "published: TextCNN, accuracy, official test part (CLLD paper)" in page
     assert "79.80" in page  # cross-entropy on TREC, small
 
 

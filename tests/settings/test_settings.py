@@ -37,8 +37,9 @@ from closeknit.settings import (
     settings_of,
     to_toml,
 )
+from closeknit.studies.designs import Fold, StudyData
 from closeknit.studies.jobs import Job
-from closeknit.studies.plan import Fold, JobPlanner, StudyData
+from closeknit.studies.plan import JobPlanner
 from closeknit.studies.search import Candidate, SearchConfig
 from closeknit.studies.study_file import read_study
 from closeknit.training.config import TrainConfig

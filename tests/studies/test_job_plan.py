@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from closeknit.data import from_python
+from closeknit.studies.designs import StudyData, make_folds
 from closeknit.studies.jobs import Outcome
-from closeknit.studies.plan import JobPlanner, StudyData, make_folds
+from closeknit.studies.plan import JobPlanner
 from closeknit.studies.search import SearchConfig
 from closeknit.studies.study import Source, Study
 from closeknit.studies.study_file import read_study

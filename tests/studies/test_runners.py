@@ -17,7 +17,8 @@ from small_study import ONE_THREAD, results_of, study_maker, trials_of
 from closeknit.errors import TrainingError
 from closeknit.json_lines import read_json_lines
 from closeknit.studies import runners
-from closeknit.studies.plan import JobPlanner, StudyData, make_folds
+from closeknit.studies.designs import StudyData, make_folds
+from closeknit.studies.plan import JobPlanner
 from closeknit.studies.run import Place, run_study
 from closeknit.studies.search import SearchConfig
 

@@ -155,10 +155,21 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         """The pooled vector of each text (R, H)."""
         return self._outputs(X)[1]
 
-    def evaluate(self, X: Texts, y: Sequence[Any]) -> dict[str, Any]:
-        """Accuracy, weighted and macro F1, and each class on its own."""
+    def evaluate(
+        self,
+        X: Texts,
+        y: Sequence[Any],
+        *,
+        training: tuple[Texts, Sequence[Any]] | None = None,
+    ) -> dict[str, Any]:
+        """Accuracy, weighted and macro F1, and each class on its own.
+
+        With `training`, the texts and classes that were trained on, `near_other_label` holds the
+        scores on the texts whose nearest training text has another class.
+        """
         check_is_fitted(self, "model_")
-        return self.model_.evaluate(labelled_examples(X, y, "the data")[0])
+        known = None if training is None else labelled_examples(*training, "the training data")[0]
+        return self.model_.evaluate(labelled_examples(X, y, "the data")[0], known)
 
     def label_relations(self, X: Texts, y: Sequence[Any]) -> LabelRelations:
         """Which classes the classifier confuses on labelled texts: matrix, tree and pairs."""

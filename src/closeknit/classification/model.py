@@ -22,6 +22,7 @@ from closeknit.classification.label_relations import (
     relate_labels,
 )
 from closeknit.data.examples import Examples, label_numbers
+from closeknit.data.nearest import near_other_label, scores_near_other_label
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads, class_directions
 from closeknit.encoders.inference import Floats, outputs, softmax
@@ -77,11 +78,21 @@ class Model(SavedModel):
         """(logits (R, C), pooled vectors (R, H))."""
         return outputs(self.encoder, self.heads, self.tokens(examples))
 
-    def evaluate(self, examples: Examples) -> dict[str, Any]:
-        """Scores on labelled examples; a label that the model does not know is refused."""
+    def evaluate(self, examples: Examples, training: Examples | None = None) -> dict[str, Any]:
+        """Scores on labelled examples; a label that the model does not know is refused.
+
+        With the training rows, `near_other_label` holds the scores on those examples whose nearest
+        training text has another label.
+        """
         expected = label_numbers(examples, self.labels)
         logits, _ = self.outputs(examples)
-        return classification_scores(expected, logits.argmax(axis=1), self.labels, logits)
+        predicted = logits.argmax(axis=1)
+        scores = classification_scores(expected, predicted, self.labels, logits)
+        if training is not None:
+            near = near_other_label(training, examples)
+            found = scores_near_other_label(near, expected, predicted, self.labels)
+            scores["near_other_label"] = found
+        return scores
 
     def label_relations(self, examples: Examples | None = None) -> LabelRelations:
         """Which classes are close, by the answers on labelled examples or by the head's weights."""

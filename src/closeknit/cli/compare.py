@@ -40,7 +40,33 @@ def compare(
     encoder: EncoderOption = None,
     sizes: Annotated[
         str | None,
-        typer.Option(help="Rows to draw for each seed, as in 1000,4000 or all. Default: 1000."),
+        typer.Option(
+            help="Rows to draw for each seed, as in 1000,4000 or all. Default: 1000; with --test "
+            "official all training rows."
+        ),
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the test rows come from: folds (cross-validation), official (the test part "
+            "of the data set) or rest (the rows that --shots leaves over). Default: folds, or rest "
+            "with --shots."
+        ),
+    ] = None,
+    shots: Annotated[
+        str | None,
+        typer.Option(
+            help="Training rows of each class, drawn anew for each seed, as in 8,16,64. In place "
+            "of --sizes."
+        ),
+    ] = None,
+    shared_texts: Annotated[
+        str | None,
+        typer.Option(
+            help="Texts of the official test part that also stand in the training rows: refuse "
+            "them, drop them from the training rows, or keep them. Default: refuse; drop for data "
+            "sets of the catalogue."
+        ),
     ] = None,
     folds: Annotated[int | None, typer.Option(help="Folds per seed. Default: 5.")] = None,
     seeds: Annotated[
@@ -112,12 +138,13 @@ def compare(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Compare objectives on the same folds, with tests.
+    """Compare objectives on the same rows, with tests.
 
     The study has one run for each data set, size, objective, seed and fold. Each finished run is a
     line of results.jsonl in the folder --out. If the command was stopped, the same command does the
     runs that are missing. At the end it writes table.csv, table.md and report.html.
-    Cross-validation uses the training set of a data set, or all rows if it has no parts.
+    Cross-validation uses the training set of a data set, or all rows if it has no parts. With
+    --test official the training set is trained on and the test set is tested on, once per seed.
     """
     from closeknit.console import say
     from closeknit.reports.study_page import write_report
@@ -129,6 +156,9 @@ def compare(
         "data": list(data) if data else None,
         "objectives": _names("--objectives", objectives),
         "sizes": _whole_numbers("--sizes", sizes, number_for_all=0),
+        "test": test,
+        "shots": _whole_numbers("--shots", shots),
+        "shared_texts": shared_texts,
         "folds": folds,
         "seeds": _whole_numbers("--seeds", seeds),
         "selection": selection,
@@ -161,8 +191,11 @@ def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     from closeknit.studies.statistics import overall_gains
     from closeknit.studies.tables import (
         OPTIMISTIC,
+        accuracy_table,
+        confidence_table,
         gain_in_words,
         markdown_table,
+        near_table,
         overall_in_words,
         paper_table,
     )
@@ -175,6 +208,9 @@ def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     for line in lines:
         if line.gain is not None:
             print(gain_in_words(line, study.reference))
+    for table in (accuracy_table(lines), near_table(lines), confidence_table(lines)):
+        if table:
+            print(f"\n{table}")
 
 
 def report(

@@ -25,6 +25,17 @@ def print_scores(scores: Mapping[str, Any], name: str) -> None:
     print(f"{name}: {shown}  ({scores['n']} rows)")
 
 
+def print_near_rows(scores: Mapping[str, Any] | None) -> None:
+    """Print the scores on rows whose nearest training text, by its words, has another label."""
+    if scores is None:
+        return
+    if not scores["rows"]:
+        print("no row has a nearest training text with another label")
+        return
+    shown = f"accuracy {scores['accuracy']:.4f}  weighted f1 {scores['weighted_f1']:.4f}"
+    print(f"nearest training text has another label: {shown}  ({scores['rows']} rows)")
+
+
 def print_classes(per_class: Mapping[str, Mapping[str, Any]]) -> None:
     """Print one line per class with its precision, recall and F1."""
     width = max(5, *(len(name) for name in per_class))

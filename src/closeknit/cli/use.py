@@ -11,7 +11,13 @@ import typer
 
 from closeknit.cli.inputs import kind_of, load_classifier, read_texts, threads_for
 from closeknit.cli.options import DataSetOption, JsonOption, ModelArgument, chosen_columns
-from closeknit.cli.output import print_classes, print_json, print_scores, print_tasks
+from closeknit.cli.output import (
+    print_classes,
+    print_json,
+    print_near_rows,
+    print_scores,
+    print_tasks,
+)
 from closeknit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -43,14 +49,24 @@ def evaluate(
         str | None,
         typer.Option(help="The task that the data belong to, for a model of several tasks."),
     ] = None,
+    train: Annotated[
+        str | None,
+        typer.Option(
+            help="The training rows, for the score on rows whose nearest training text has another "
+            "label. Default: the part train of the data, if another part is scored."
+        ),
+    ] = None,
     set_: DataSetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Score a trained model on labelled texts.
 
-    A model of several tasks is scored on each task, and the average is printed too.
+    Rows whose nearest training text has another label are scored apart too. A model of several
+    tasks is scored on each task, and the average is printed too.
     """
     if kind_of(model) == "multi_task":
+        if train is not None:
+            raise ConfigError("--train is for models of one task; this one has several")
         _evaluate_tasks(model, data, part, task, set_, json)
         return
     if task is not None:
@@ -62,13 +78,18 @@ def evaluate(
     from closeknit.data import catalogue
 
     classifier = load_classifier(model)
-    loaded = catalogue.load(data, chosen_columns(classifier.config.data, set_))
+    columns = chosen_columns(classifier.config.data, set_)
+    loaded = catalogue.load(data, columns)
     chosen = part_to_score(loaded.parts, part, data)
-    scores = classifier.evaluate(loaded.parts[chosen])
+    training = loaded.parts.get("train") if chosen != "train" else None
+    if train is not None:
+        training = catalogue.load(train, columns).training
+    scores = classifier.evaluate(loaded.parts[chosen], training)
     if json:
         print_json(scores)
         return
     print_scores(scores, f"{loaded.name} {chosen}")
+    print_near_rows(scores.get("near_other_label"))
     print_classes(scores["per_class"])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from closeknit.console import say
 from closeknit.data.examples import DataSet, Examples, build_examples
 from closeknit.data.sources import data_folder, existing_data_folder, load_from_hub
 from closeknit.data.tables import (
@@ -24,6 +25,7 @@ from closeknit.errors import DataError, did_you_mean
 
 Record = dict[str, Any]
 
+_OLD_NAME = "20newsgroups"  # was used for messages with headers and for those without
 _BUNDLED = Path(__file__).parent / "bundled"
 _USUAL_COLUMNS = Columns(empty="drop")
 
@@ -40,6 +42,7 @@ class Entry:
     keep: Callable[[Record], bool] | None = None  # which rows belong to the task
     scored: bool = False  # pairs with a score instead of a class
     text_pool: str = ""  # the texts that this and other data sets were taken from
+    folder: str = ""  # another name that its folder in CLOSEKNIT_DATA may have
 
 
 def _has_single_emotion(row: Record) -> bool:
@@ -59,6 +62,7 @@ _TRAIN_TEST = ("train", "test")
 _TRAIN_VALIDATION = ("train", "validation")
 _FILM_REVIEWS = "sentences of rottentomatoes.com"
 _REUTERS = "Reuters-21578"
+_NEWSGROUPS = "20 Newsgroups"
 
 CATALOGUE: dict[str, Entry] = {
     "messages": Entry("12 easily confused kinds of customer message; ships with Closeknit"),
@@ -69,7 +73,15 @@ CATALOGUE: dict[str, Entry] = {
         parts=_TRAIN_TEST,
     ),
     "sst2": Entry(
-        "sentiment of film review phrases, 2 classes",
+        "sentiment of film review phrases, 2 classes (67,349 for training, as in GLUE)",
+        hub="nyu-mll/glue",
+        config="sst2",
+        columns=Columns(text="sentence", empty="drop"),
+        parts=_TRAIN_VALIDATION,  # GLUE keeps the labels of the test part to itself
+        text_pool=_FILM_REVIEWS,
+    ),
+    "sst2_sentences": Entry(
+        "sentiment of film review sentences, 2 classes (6,920 for training, with a test part)",
         hub="SetFit/sst2",
         columns=_TEXT_LABEL,
         text_pool=_FILM_REVIEWS,
@@ -115,8 +127,25 @@ CATALOGUE: dict[str, Entry] = {
         parts=_TRAIN_TEST,
         text_pool=_REUTERS,
     ),
+    "20newsgroups_headers": Entry(
+        "20 news groups, messages with their headers (From, Subject, …)",
+        parts=_TRAIN_TEST,
+        text_pool=_NEWSGROUPS,
+        folder="20newsgroups",
+    ),
+    "20newsgroups_bare": Entry(
+        "20 news groups, messages without headers, signatures and quotations",
+        hub="SetFit/20_newsgroups",
+        columns=_TEXT_LABEL,
+        parts=_TRAIN_TEST,
+        text_pool=_NEWSGROUPS,
+    ),
     "20newsgroups": Entry(
-        "20 news groups", hub="SetFit/20_newsgroups", columns=_TEXT_LABEL, parts=_TRAIN_TEST
+        "an older name: 20newsgroups_headers from a folder, 20newsgroups_bare from the hub",
+        hub="SetFit/20_newsgroups",
+        columns=_TEXT_LABEL,
+        parts=_TRAIN_TEST,
+        text_pool=_NEWSGROUPS,
     ),
     "goemotions": Entry(
         "27 emotions of Reddit comments (rows with one emotion)",
@@ -126,7 +155,16 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "empathetic_dialogues": Entry("32 emotions of described situations"),
     "isear": Entry("7 emotions of remembered situations"),
-    "emoint": Entry("4 emotions of tweets", hub="cardiffnlp/tweet_eval", config="emotion"),
+    "emoint": Entry(
+        "4 emotions of tweets: anger, fear, joy, sadness (WASSA-2017)",
+        hub="stepp1/tweet_emotion_intensity",
+        columns=Columns(text="tweet", label="class", empty="drop"),
+    ),
+    "tweet_eval_emotion": Entry(
+        "4 emotions of tweets: anger, joy, optimism, sadness (TweetEval)",
+        hub="cardiffnlp/tweet_eval",
+        config="emotion",
+    ),
     "banking77": Entry(
         "77 intents of banking customers",
         hub="mteb/banking77",
@@ -196,9 +234,9 @@ def describe_source(name: str) -> str:
     """Where a data set of the catalogue would be loaded from, in words."""
     if name == "messages":
         return "bundled"
-    folder = data_folder()
-    if folder and (folder / name).is_dir():
-        return str(folder / name)
+    folder = _folder_of(name, data_folder())
+    if folder is not None:
+        return str(folder)
     hub = CATALOGUE[name].hub
     return f"hub: {hub}" if hub else "only from a folder in CLOSEKNIT_DATA"
 
@@ -208,15 +246,36 @@ def _load_by_name(name: str, columns: Columns, target: str) -> DataSet:
     _check_target(name, entry, target)
     if name == "messages":
         return read_folder(_BUNDLED / "messages", columns)
-    folder = existing_data_folder()
-    if folder and (folder / name).is_dir():
-        return _load_from_folder(folder / name, entry, columns, target)
+    folder = _folder_of(name, existing_data_folder())
+    if name == _OLD_NAME:
+        meant = "20newsgroups_bare" if folder is None else "20newsgroups_headers"
+        say(
+            f"{name} stands for two data sets; here it is {meant}, loaded from "
+            f"{describe_source(name)}. Write {meant} to say so"
+        )
+    if folder is not None:
+        loaded = _load_from_folder(folder, entry, columns, target)
+        return DataSet(name, loaded.parts)
     if entry.hub is None:
         raise DataError(
             f"{name} is not on the hub; put its files into a folder with the name {name}, "
             "and set CLOSEKNIT_DATA to the folder that holds this folder"
         )
     return _load_from_hub(name, entry, entry.hub)
+
+
+def _folder_of(name: str, data: Path | None) -> Path | None:
+    """The folder of a data set of the catalogue in the folder of all data, if it is there."""
+    for folder_name in (name, CATALOGUE[name].folder):
+        if data is not None and folder_name and (data / folder_name).is_dir():
+            return data / folder_name
+    return None
+
+
+def is_catalogue_name(source: str) -> bool:
+    """Whether `load` takes this source for the name of a data set of the catalogue."""
+    path = Path(source)
+    return source in CATALOGUE and not path.is_file() and not holds_data(path)
 
 
 def _check_target(name: str, entry: Entry, target: str) -> None:

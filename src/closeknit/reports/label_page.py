@@ -18,8 +18,8 @@ from closeknit.classification.label_relations import (
 )
 from closeknit.errors import DataError, did_you_mean
 from closeknit.reports.page import clipped, counted, write_page
-from closeknit.reports.predictions import Predictions, read_predictions
 from closeknit.reports.study_page.folder import Cell, StudyFolder, cell_name, read_study_folder
+from closeknit.studies.predictions import Predictions, read_predictions
 
 PAGE = "labels.html"
 SHOWN_PAIRS = 30

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from closeknit.metrics import Integers, classification_scores, confusion
-
-Floats = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """The predictions of one run on its test rows; a class is an index into `labels`."""
-
-    labels: list[str]
-    rows: Integers  # (n,) row numbers in the data
-    expected: Integers  # (n,)
-    predicted: Integers  # (n,)
-    confidence: Floats  # (n,) probability of the predicted class
-    entropy: Floats  # (n,) of the predicted distribution, in nats
-    texts: dict[int, str]  # position -> text, for some positions
-    history: list[dict[str, float]]
-    distance: Floats | None = None  # (C, C) between labels, as the model learned it
+from closeknit.studies.predictions import Floats, Predictions
 
 
 @dataclass(frozen=True)
@@ -53,46 +35,6 @@ class LearningCurve:
     low: list[float]
     high: list[float]
     runs: int
-
-
-# ---------------------------------------------------------------- reading
-
-
-def read_predictions(path: Path) -> Predictions | None:
-    """The predictions in a file; None if it is missing, damaged or in another format."""
-    try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        predictions = _predictions(stored)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None
-    return predictions if _is_consistent(predictions) else None
-
-
-def _predictions(stored: dict[str, Any]) -> Predictions:
-    n = len(stored["rows"])
-    unknown = [math.nan] * n
-    distance = stored.get("distance")
-    return Predictions(
-        labels=[str(label) for label in stored["labels"]],
-        rows=np.array(stored["rows"], dtype=np.int64),
-        expected=np.array(stored["expected"], dtype=np.int64),
-        predicted=np.array(stored["predicted"], dtype=np.int64),
-        confidence=np.array(stored.get("confidence") or unknown, dtype=np.float64),
-        entropy=np.array(stored.get("entropy") or unknown, dtype=np.float64),
-        texts={int(position): str(text) for position, text in stored.get("texts", {}).items()},
-        history=[dict(record) for record in stored.get("history", [])],
-        distance=None if distance is None else np.array(distance, dtype=np.float64),
-    )
-
-
-def _is_consistent(run: Predictions) -> bool:
-    """Whether all columns have as many rows, and every class has a label."""
-    n = len(run.rows)
-    columns = (run.expected, run.predicted, run.confidence, run.entropy)
-    if any(column.shape != (n,) for column in columns):
-        return False
-    classes = np.concatenate([run.expected, run.predicted])
-    return n == 0 or bool(classes.min() >= 0 and classes.max() < len(run.labels))
 
 
 # ---------------------------------------------------------------- classes
@@ -219,7 +161,7 @@ def confident_mistakes(runs: Sequence[Predictions], limit: int) -> list[WrongPre
 
 
 def entropy_by_outcome(runs: Sequence[Predictions]) -> tuple[Floats, Floats]:
-    """The entropies of the right and of the wrong predictions of all runs, in nats.
+    """The entropies of the right and of the wrong predictions of all runs, in bits.
 
     Unknown entropies are left out.
     """

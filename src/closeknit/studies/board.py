@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from typing import Any
@@ -133,7 +134,7 @@ def _table(lines: list[Line]) -> Any:
             str(line.runs),
             f"{100 * line.f1_mean:.2f} ± {100 * line.f1_std:.2f}",
             f"{100 * line.gain.mean:+.2f}" if line.gain else "",
-            f"{line.gain.p_value:.3f}" if line.gain and line.runs > 1 else "",
+            f"{line.gain.p_value:.3f}" if line.gain and math.isfinite(line.gain.low) else "",
         )
     return table
 

@@ -16,8 +16,9 @@ import numpy as np
 from closeknit.errors import ConfigError
 from closeknit.json_lines import append_json_line, remove_unfinished_line
 from closeknit.storage import write_json
+from closeknit.studies.designs import StudyData
 from closeknit.studies.jobs import Job, Outcome
-from closeknit.studies.plan import StudyData
+from closeknit.studies.predictions import DETAILS, predictions_in
 from closeknit.studies.results import (
     Result,
     check_format,
@@ -33,7 +34,6 @@ from closeknit.studies.tables import csv_table, markdown_report
 STUDY = "study.json"
 RESULTS = "results.jsonl"
 TRIALS = "trials.jsonl"
-DETAILS = "details"
 TABLE_CSV = "table.csv"
 TABLE_MD = "table.md"
 REPORT = "report.html"
@@ -129,7 +129,7 @@ class StudyFolder:
         """Write table.csv and table.md of these results, and return the lines of the tables."""
         if not results:
             return []
-        lines = summarise(results, baseline)
+        lines = summarise(results, baseline, predictions_in(self.path))
         estimates = None
         if any(result.selection == "paper" for result in results):
             estimates = optimism(results, trials_of_last_search(self.read_trials()))
@@ -161,6 +161,22 @@ def run_fields(job: Job) -> dict[str, Any]:
     return {name: getattr(job, name) for name in ("data", "size", "objective", "seed", "fold")}
 
 
+def _described(name: str, data: StudyData) -> dict[str, Any]:
+    """What study.json says about a data set; `rows` are those that may be trained on."""
+    examples = data.examples[name]
+    official: dict[str, int] = {}
+    if name in data.official:
+        trained = {examples.required_labels[row] for row in data.training_rows(name)}
+        official = {"test_rows": len(data.official[name]), "training_classes": len(trained)}
+    return {
+        "name": name,
+        "rows": len(data.training_rows(name)),
+        "classes": examples.classes,
+        "pairs": examples.pairs is not None,
+        **official,
+    }
+
+
 def describe_study(study: Study, data: StudyData, command: str) -> dict[str, Any]:
     """The content of study.json: the data, objectives and settings that were asked for."""
     tables = {name: config.to_dict() for name, config in study.objectives.items()}
@@ -173,22 +189,16 @@ def describe_study(study: Study, data: StudyData, command: str) -> dict[str, Any
         spaces = {name: dict(study.space(name)) for name in study.objectives}
         search = {**dataclasses.asdict(study.search), "spaces": spaces}
     return {
-        "data": [
-            {
-                "name": name,
-                "rows": len(examples),
-                "classes": examples.classes,
-                "pairs": examples.pairs is not None,
-            }
-            for name, examples in data.examples.items()
-        ],
+        "data": [_described(name, data) for name in data.examples],
         "sizes": list(study.sizes),
+        "test": study.test,
+        "shots": list(study.shots),
         "objectives": {
             name: {**table["objective"], **_different_settings(table, shared)}
             for name, table in tables.items()
         },
         "baseline": study.reference,
-        "folds": study.folds,
+        "folds": study.splits_per_seed,
         "seeds": list(study.seeds),
         "encoder": ", ".join(dict.fromkeys(encoders)),
         "selection": study.selection if study.search else "fixed",

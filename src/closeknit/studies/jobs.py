@@ -44,6 +44,7 @@ class Job:
     key: str
     trial: dict[str, Any] = field(default_factory=dict)  # of a search: its fields in trials.jsonl
     keep_details: bool = False  # keep the prediction for each test row
+    shots: int = 0  # training rows of each class; 0: their number per class is not fixed
     keep_vectors: bool = False  # keep the vectors of test rows before and after the training
 
     @staticmethod
@@ -168,7 +169,7 @@ def _details(
         "expected": expected.tolist(),
         "predicted": predicted.tolist(),
         "confidence": [round(float(value), 4) for value in confidence],
-        "entropy": [round(float(value), 4) for value in entropy],
+        "entropy": [round(float(value), 4) for value in entropy],  # in nats; shown in bits
         "history": fit.session.history,
         "texts": {str(position): _shown_text(test_rows, position) for position in shown},
     }

@@ -1,6 +1,6 @@
-"""The folds of a study, and a generator of jobs for each of its runs.
+"""The jobs of a study: a generator of jobs for each of its runs.
 
-Every objective gets the same rows, folds, initial weights and order of batches. Where settings are
+Every objective gets the same rows, initial weights and order of batches. Where settings are
 searched for, the search precedes the run: by default it uses validation parts inside the run's
 training fold, so that the test fold stays unseen.
 """
@@ -8,172 +8,20 @@ training fold, so that the test fold stays unseen.
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from closeknit.classification.config import RunConfig
-from closeknit.console import say
-from closeknit.data.examples import Examples, Fingerprint, Rows
-from closeknit.data.splits import folds, subset
+from closeknit.data.splits import folds
 from closeknit.encoders.loading import identity
-from closeknit.errors import ConfigError, DataError, did_you_mean
+from closeknit.studies.designs import INNER_FOLDS, Fold, StudyData
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.results import Result
 from closeknit.studies.search import Candidate, max_candidates, search
 from closeknit.studies.study import Study, with_options
 
-# A search cuts a training fold into this many parts; the first ones are its validation parts.
-INNER_FOLDS = 5
-
 # Yields lists of jobs and receives their outcomes, until its runs are done.
 JobGenerator = Generator[list[Job], list[Outcome], None]
-
-
-@dataclass(frozen=True)
-class Fold:
-    """One fold of a data set: rows to train on, and rows to test on."""
-
-    data: str
-    size: int
-    seed: int
-    number: int
-    train: Rows
-    test: Rows
-    is_first: bool  # of its data set and size
-
-
-# ---------------------------------------------------------------- data sets
-
-
-@dataclass(frozen=True)
-class StudyData:
-    """The rows of the data sets of a study; each attribute maps a data set's name to something."""
-
-    examples: dict[str, Examples]
-    fingerprints: dict[str, str]
-    sources: dict[str, str] = field(default_factory=dict)  # what the data set was taken from
-
-    @staticmethod
-    def load(study: Study) -> StudyData:
-        """Read all data sets; refuses two of one name, two with the same rows, and unknown hard
-        sets.
-        """
-        examples: dict[str, Examples] = {}
-        sources: dict[str, str] = {}
-        config = next(iter(study.objectives.values()))
-        for source in study.data:
-            name, rows = source.load(config)
-            if name in examples:
-                raise ConfigError(
-                    f'two data sets are called {name}; give them names: {{source = "…", name = "…"}}'
-                )
-            examples[name] = rows
-            sources[name] = source.source
-        fingerprints = _fingerprints(examples)
-        _check_hard_sets(study, examples)
-        return StudyData(examples, fingerprints, sources)
-
-
-def _fingerprints(examples: Mapping[str, Examples]) -> dict[str, str]:
-    """The fingerprint of each data set; data sets with the same rows are refused."""
-    fingerprints: dict[str, str] = {}
-    for name, rows in examples.items():
-        digest = Fingerprint.of(rows).digest
-        for other, known in fingerprints.items():
-            if known == digest:
-                raise ConfigError(
-                    f"the data sets {other} and {name} hold the same rows; leave one of them out"
-                )
-        fingerprints[name] = digest
-    return fingerprints
-
-
-def _check_hard_sets(study: Study, examples: Mapping[str, Examples]) -> None:
-    """Refuse hard sets of unknown data sets or classes."""
-    for data, sets in study.hard_sets.items():
-        if data not in examples:
-            raise ConfigError(f"hard_sets names the data set {data}{did_you_mean(data, examples)}")
-        classes = examples[data].classes
-        for label in (label for hard_set in sets for label in hard_set):
-            if label not in classes:
-                raise ConfigError(
-                    f"hard_sets: {data} has no class {label}{did_you_mean(label, classes)}"
-                )
-
-
-# ---------------------------------------------------------------- folds
-
-
-def make_folds(study: Study, data: StudyData, log: Callable[[str], None] = say) -> list[Fold]:
-    """The folds of every seed of every size of every data set."""
-    all_folds: list[Fold] = []
-    for name, examples in data.examples.items():
-        labels = examples.required_labels
-        for size in sorted({min(size or len(labels), len(labels)) for size in study.sizes}):
-            if size < max(study.sizes) and size == len(labels):
-                log(f"{name} has {size:,} rows; all of them are used")
-            for seed in study.seeds:
-                all_folds += _folds_of_seed(study, name, labels, size, seed, log)
-    return all_folds
-
-
-def _folds_of_seed(
-    study: Study,
-    name: str,
-    labels: Sequence[str],
-    size: int,
-    seed: int,
-    log: Callable[[str], None],
-) -> Iterator[Fold]:
-    where = f"{name}, {size:,} rows"
-    is_first_seed = seed == study.seeds[0]
-    rows = subset(labels, size, seed)
-    labels_of_rows = [labels[row] for row in rows]
-    if is_first_seed:
-        _warn_of_rare_classes(study, where, labels_of_rows, log)
-    for number, (train, test) in enumerate(folds(labels_of_rows, study.folds, seed, rare="keep")):
-        _check_training_fold(study, where, Counter(labels_of_rows[row] for row in train))
-        is_first = is_first_seed and number == 0
-        yield Fold(name, size, seed, number, rows[train], rows[test], is_first)
-
-
-def _warn_of_rare_classes(
-    study: Study, where: str, labels: Sequence[str], log: Callable[[str], None]
-) -> None:
-    rare = [label for label, rows in Counter(labels).items() if rows < study.folds]
-    if rare:
-        named = ", ".join(sorted(rare)[:5]) + (" …" if len(rare) > 5 else "")
-        log(
-            f"{where}: {len(rare)} classes have fewer than {study.folds} rows; in some folds they are tested "
-            f"but not trained on ({named})"
-        )
-
-
-def _check_training_fold(study: Study, where: str, rows_of_class: Mapping[str, int]) -> None:
-    """Refuse a training fold that nothing can be learnt from or searched in, before the first
-    run.
-    """
-    if len(rows_of_class) < 2:
-        raise DataError(
-            f'{where}: the training rows of a fold are all of the class "{next(iter(rows_of_class))}", '
-            "because the other classes are too rare; use more rows"
-        )
-    searched = study.search is not None and any(map(study.space, study.objectives))
-    if study.search is None or not searched or study.selection != "nested":
-        return
-    parts = max(INNER_FOLDS, study.search.parts)
-    if max(rows_of_class.values()) < parts:
-        raise DataError(
-            f"{where}: a search cuts each training fold into {parts} parts, and no class has {parts} rows there; "
-            "use more rows, or do not search"
-        )
-    if sorted(rows_of_class.values())[-2] < 2:  # its only row may be in the validation part
-        raise DataError(
-            f"{where}: a search holds out parts of each training fold, and only one class has two rows or more there; "
-            "use more rows, or do not search"
-        )
 
 
 # ---------------------------------------------------------------- jobs
@@ -203,7 +51,7 @@ class JobPlanner:
         config = self._with_seed(self.study.objectives[objective], fold)
         more = self._search_in_key[objective] if self.study.search else []
         if self.selection == "paper":  # the choice depends on all folds
-            more = [*more, self.study.folds, list(self.study.seeds)]
+            more = [*more, self.study.splits_per_seed, list(self.study.seeds)]
         return self._key(config, fold, objective, *more)
 
     def generators(
@@ -232,7 +80,7 @@ class JobPlanner:
             trials = 0
             space = self.study.space(objective)
             if self.study.search is not None and space:
-                all_folds = self.study.folds * len(self.study.seeds)
+                all_folds = self.study.splits_per_seed * len(self.study.seeds)
                 splits = self.study.search.parts if nested else all_folds
                 trials = max_candidates(self.study.search, space, splits)
             jobs += len(folds) + trials * (len(folds) if nested else groups)
@@ -325,6 +173,7 @@ class JobPlanner:
             test=fold.test,
             labels=self.labels[fold.data],
             config=config,
+            shots=fold.shots,
             key=self._key(config, fold, objective, "trial"),
             **more,
         )

@@ -48,8 +48,14 @@ class Result:
     key: str
     settings: dict[str, Any] = field(default_factory=dict)  # of encoder and training, as searched
     source: str = ""  # what the data set was taken from; data sets of one source share rows
+    test: str = "folds"  # where the test rows come from
+    shots: int = 0  # training rows of each class; 0: their number per class is not fixed
+    # The scores on the test rows whose nearest training text has another label, and their number.
+    near_other_label: dict[str, float] | None = None
 
 
+# Fields that lines of format 2 may lack, because earlier versions did not write them.
+_LATER_FIELDS: dict[str, Any] = {"test": "folds", "shots": 0, "near_other_label": None}
 _RESULT_FIELDS = {field.name for field in dataclasses.fields(Result)} | {"format"}
 
 
@@ -106,8 +112,8 @@ def read_trials(path: Path) -> list[dict[str, Any]]:
 def migrate(record: Mapping[str, Any]) -> dict[str, Any]:
     """The line of a result in the current format, from a line of any earlier format."""
     if record.get("format", 1) == 1:
-        return {"settings": {}, "source": "", **record, "format": FORMAT}
-    return dict(record)
+        return {**_LATER_FIELDS, "settings": {}, "source": "", **record, "format": FORMAT}
+    return {**_LATER_FIELDS, **record}
 
 
 def check_format(record: Mapping[str, Any], path: Path) -> None:

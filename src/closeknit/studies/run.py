@@ -17,9 +17,10 @@ from closeknit.errors import ConfigError, TrainingError
 from closeknit.models.saved_model import versions
 from closeknit.storage import lock_folder, no_space_explained
 from closeknit.studies.board import ProgressBoard
+from closeknit.studies.designs import Fold, NearRows, StudyData, make_folds
 from closeknit.studies.folder import StudyFolder, describe_study, run_fields
 from closeknit.studies.jobs import Job, Outcome
-from closeknit.studies.plan import Fold, JobGenerator, JobPlanner, StudyData, make_folds
+from closeknit.studies.plan import JobGenerator, JobPlanner
 from closeknit.studies.results import Result
 from closeknit.studies.runners import (
     InProcessRunner,
@@ -138,6 +139,7 @@ class _StudyRun:
         self.overwrite = overwrite
         self.planner = JobPlanner(study, data)
         self.versions = versions()
+        self.near_rows = NearRows(data.examples)
         self.results: dict[str, Result] = {}  # key -> result; all that the folder has
         self.scores: dict[str, float] = {}  # key of a trial -> its score
         self.written_trials: set[tuple[str, str | None]] = set()  # keys of the trial and of its run
@@ -202,6 +204,14 @@ class _StudyRun:
 
     def _refuse_other_settings(self) -> None:
         """Refuse runs with other settings: they would be averaged with the new ones."""
+        for result in self.results.values():
+            other = _test_rows_in_words(result.test, result.shots > 0)
+            asked = _test_rows_in_words(self.study.test, bool(self.study.shots))
+            if other != asked:
+                raise ConfigError(
+                    f"{self.folder.path} holds runs that were {other}; this study would be {asked}. "
+                    "Name another folder with --out, or discard the runs with --overwrite"
+                )
         places = {
             (r.data, r.size, r.objective, r.seed, r.fold): r.key for r in self.results.values()
         }
@@ -265,7 +275,7 @@ class _StudyRun:
             **scores,
             options=tables["objective"],
             encoder=outcome.encoder,
-            folds=self.study.folds,
+            folds=self.study.splits_per_seed,
             selection=self.planner.selection,
             seconds=outcome.seconds,
             steps=outcome.steps,
@@ -273,9 +283,22 @@ class _StudyRun:
             key=job.key,
             settings={table: tables[table] for table in ("encoder", "train")},
             source=self.data.sources[job.data],
+            test=self.study.test,
+            shots=job.shots,
+            near_other_label=self.near_rows.scores(job.data, job.train, job.test, outcome.details),
         )
         self.folder.append_result(result, outcome)
         self.results[job.key] = result
+
+
+def _test_rows_in_words(test: str, few_shot: bool) -> str:
+    """The design of a study as a message names it."""
+    places = {
+        "folds": "tested on folds",
+        "official": "tested on official test parts",
+        "rest": "tested on the rows that were left over",
+    }
+    return places.get(test, test) + (", trained on some rows per class" if few_shot else "")
 
 
 # ---------------------------------------------------------------- order of the jobs

@@ -11,13 +11,15 @@ import numpy as np
 
 from closeknit.classification.config import RunConfig
 from closeknit.data import catalogue
-from closeknit.data.examples import Examples
+from closeknit.data.examples import DataSet, Examples, concatenate
 from closeknit.data.splits import check_classes
-from closeknit.errors import ConfigError, did_you_mean
+from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.settings import SettingsTable, check_values, setting
 from closeknit.studies.search import SearchConfig, Space, check_space, grid_size, named_space
 
 SELECTIONS = ("nested", "paper")
+DESIGNS = ("folds", "official", "rest")
+SHARED_TEXTS = ("refuse", "drop", "keep")
 SIZES = (1000,)
 SEEDS = (2, 16, 128, 2048)
 
@@ -55,32 +57,68 @@ class Source(SettingsTable, table="study.data"):
 
     def load(self, config: RunConfig) -> tuple[str, Examples]:
         """The name of the data set in tables, and its rows."""
+        name, examples, _ = self._load(config, official=False)
+        return name, examples
+
+    def load_with_test_part(self, config: RunConfig) -> tuple[str, Examples, int]:
+        """The name of the data set in tables, its training rows with the rows of its test part
+        behind them, and how many test rows these are.
+        """
+        return self._load(config, official=True)
+
+    def _load(self, config: RunConfig, *, official: bool) -> tuple[str, Examples, int]:
         found = catalogue.load(self.source, config.data)
-        examples = found.merged(self.parts) if self.parts else found.training
-        examples = dataclasses.replace(examples, name=self.name or found.name)
-        chosen = list(self.labels)
+        training = found.merged(self.parts) if self.parts else found.training
+        chosen = self._chosen_classes(found.name, training)
+        examples, test_rows = training, 0
+        if official:
+            examples, test_rows = self._with_test_part(found, training)
+        if chosen:
+            labels = examples.required_labels
+            first_test_row = len(labels) - test_rows
+            kept = [row for row, label in enumerate(labels) if label in chosen]
+            test_rows = sum(row >= first_test_row for row in kept)
+            examples = examples.select(kept)
+        name = self.name or found.name + (f"-{len(chosen)}-classes" if chosen else "")
+        examples = dataclasses.replace(examples, name=name)
+        check_classes(examples.select(range(len(examples) - test_rows)))
+        if official and not test_rows:
+            raise DataError(f"{name}: the test part has no row of the chosen classes")
+        return name, examples, test_rows
+
+    def _with_test_part(self, found: DataSet, training: Examples) -> tuple[Examples, int]:
+        """The training rows with those of the test part behind them, and how many these are."""
+        test = found.parts.get("test")
+        if test is None:
+            raise DataError(
+                f"{found.name} has no part test; it has {', '.join(found.parts)}. Give it one, or "
+                "compare on folds: leave --test official out"
+            )
+        if "test" in self.parts:
+            raise ConfigError(
+                f"{self.source}: parts has test, and the official test part is not trained on; "
+                "leave it out of parts"
+            )
+        return concatenate([("train", training), ("test", test)], found.name), len(test)
+
+    def _chosen_classes(self, name: str, examples: Examples) -> list[str]:
+        """The classes that are kept; empty if all are."""
         if self.labels and self.classes:
             raise ConfigError(f"{self.source}: give labels or a number of classes, not both")
+        chosen = list(self.labels)
         if self.classes:
             order = np.random.default_rng(0).permutation(examples.classes)
             if not 2 <= self.classes <= len(order):
                 raise ConfigError(
-                    f"{self.classes} classes of {found.name} were asked for; it has {len(order)}"
+                    f"{self.classes} classes of {name} were asked for; it has {len(order)}"
                 )
             chosen = [str(label) for label in order[: self.classes]]
         for label in chosen:
             if label not in examples.classes:
                 raise ConfigError(
-                    f"{found.name} has no class {label}{did_you_mean(label, examples.classes)}"
+                    f"{name} has no class {label}{did_you_mean(label, examples.classes)}"
                 )
-        if chosen:
-            kept = set(chosen)
-            examples = examples.select(
-                row for row, label in enumerate(examples.required_labels) if label in kept
-            )
-        name = self.name or found.name + (f"-{len(chosen)}-classes" if chosen else "")
-        check_classes(examples)
-        return name, dataclasses.replace(examples, name=name)
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -93,9 +131,31 @@ class StudyTable(SettingsTable, table="study"):
         help="Data sets: files, folders or catalogue names, or tables that take a part of one.",
     )
     sizes: list[int | str] = setting(
-        default_factory=lambda: list(SIZES),
+        default_factory=list,
+        default_text='`[1000]`, or `all` with `test = "official"`',
         example='[1000, "all"]',
-        help="Numbers of rows, drawn anew for each seed. 0 or `all` is all rows.",
+        help="Numbers of rows, drawn anew for each seed: all rows of a cross-validation, or the "
+        "training rows beside an official test part. 0 or `all` is all rows.",
+    )
+    test: str = setting(
+        "",
+        choices=("", *DESIGNS),
+        default_text="`folds`, or `rest` with `shots`",
+        help="Where the test rows come from: `folds` of a cross-validation, the `official` test part "
+        "of the data set, or the `rest` of the rows that are not drawn for training (with `shots`).",
+    )
+    shots: list[int] = setting(
+        default_factory=list,
+        at_least=1,
+        example="[8, 16, 64]",
+        help="Training rows of each class, drawn anew for each seed; in place of `sizes`.",
+    )
+    shared_texts: str = setting(
+        "",
+        choices=("", *SHARED_TEXTS),
+        default_text="`refuse`, or `drop` for data sets of the catalogue",
+        help="What happens to texts of an official test part that also stand in the training rows: "
+        "`refuse` stops, `drop` leaves them out of the training rows, `keep` trains on them.",
     )
     objectives: list[str] = setting(
         default_factory=list,
@@ -130,7 +190,7 @@ class Study:
 
     data: tuple[Source, ...]
     objectives: dict[str, RunConfig]
-    sizes: tuple[int, ...] = SIZES  # rows, drawn anew for each seed; 0 is all
+    sizes: tuple[int, ...] = ()  # rows, drawn anew for each seed; 0 is all; empty: the default
     folds: int = StudyTable.folds
     seeds: tuple[int, ...] = SEEDS
     baseline: str = ""  # the first objective, unless named
@@ -140,9 +200,13 @@ class Study:
     selection: str = StudyTable.selection
     # Data set -> sets of classes to score apart.
     hard_sets: dict[str, list[list[str]]] = field(default_factory=dict)
+    test: str = ""  # one of DESIGNS; empty: the default
+    shots: tuple[int, ...] = ()  # training rows of each class, in place of sizes
+    shared_texts: str = ""  # one of SHARED_TEXTS; empty: the default
 
     def __post_init__(self) -> None:
-        for what in ("data", "objectives", "seeds", "sizes"):
+        self._settle_design()
+        for what in ("data", "objectives", "seeds"):
             if not getattr(self, what):
                 raise ConfigError(f"a study needs {what}; none was given")
         if not all(isinstance(source, Source) for source in self.data):
@@ -151,7 +215,6 @@ class Study:
             )
         self._check_objectives()
         self._check_numbers("seeds", self.seeds)
-        self._check_numbers("sizes", self.sizes)
         if max(self.seeds) >= 2**32:
             raise ConfigError(f"the seed {max(self.seeds)} is too large; seeds are below {2**32}")
         check_values(StudyTable, {"folds": self.folds, "selection": self.selection})
@@ -165,6 +228,48 @@ class Study:
         if self.search is not None:
             for name in self.objectives:
                 self._check_space(name, self.search)
+
+    def _settle_design(self) -> None:
+        """Fill in the default test rows and sizes, and refuse a design that contradicts itself."""
+        values = {"test": self.test, "shared_texts": self.shared_texts}
+        check_values(StudyTable, values)
+        self._check_numbers("shots", self.shots)
+        self._check_numbers("sizes", self.sizes)
+        if self.shots and self.sizes:
+            raise ConfigError(
+                "shots and sizes are both given; shots are the training rows of each class, so "
+                "give one of the two"
+            )
+        if min(self.shots, default=1) < 1:
+            raise ConfigError(f"shots are {', '.join(map(str, self.shots))}; give at least 1")
+        test = self.test or ("rest" if self.shots else "folds")
+        if test == "folds" and self.shots:
+            raise ConfigError(
+                "shots draws training rows of each class, and folds have rows of their own; give "
+                "test as official or rest"
+            )
+        if test == "rest" and not self.shots:
+            raise ConfigError(
+                "test is rest, the rows that shots leaves over; give shots, like 8,16,64"
+            )
+        if self.shared_texts and test != "official":
+            raise ConfigError(
+                "shared_texts is about the official test part; give test as official too"
+            )
+        default = () if self.shots else (0,) if test == "official" else SIZES
+        object.__setattr__(self, "test", test)
+        object.__setattr__(self, "sizes", self.sizes or default)
+
+    @property
+    def splits_per_seed(self) -> int:
+        """The number of folds, or 1 where a seed has one training part and one test part."""
+        return self.folds if self.test == "folds" else 1
+
+    def what_with_shared_texts(self, source: str) -> str:
+        """What happens to texts that two official parts of this data set share."""
+        if self.shared_texts:
+            return self.shared_texts
+        return "drop" if catalogue.is_catalogue_name(source) else "refuse"
 
     def _check_objectives(self) -> None:
         """Refuse objectives without a configuration, and those that would see other rows."""

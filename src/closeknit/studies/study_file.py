@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from closeknit.classification.config import DataConfig, RunConfig
+from closeknit.console import say
 from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objectives import OBJECTIVES, objective_options
@@ -39,6 +40,7 @@ def read_study(
         table.objectives or list(variants) or ["cross_entropy", "triple_entropy"], variants
     )
     _check_changes(changes, names, variants)
+    _refuse_folds_of_other_designs(table, {**tables.get("study", {}), **_stated(given)})
     searched = "search" in tables or bool(given.get("search"))
     if table.selection == "paper" and not searched and given.get("search") is None:
         raise ConfigError(
@@ -67,6 +69,9 @@ def read_study(
         spaces=spaces,
         selection=table.selection,
         hard_sets=table.hard_sets,
+        test=table.test,
+        shots=tuple(table.shots),
+        shared_texts=table.shared_texts,
     )
 
 
@@ -84,18 +89,39 @@ def _read_tables(path: Path | None) -> dict[str, Any]:
 def _study_table(file: Mapping[str, Any], given: Mapping[str, Any]) -> StudyTable:
     """The table [study] of the file with the settings of the command line on top."""
     check_values(StudyTable, file)  # what the command line replaces is checked too
-    on_top = {
+    on_top = _stated(given)
+    if "shots" in on_top:  # the file's sizes do not count now
+        file = {key: value for key, value in file.items() if key != "sizes"}
+    if "sizes" in on_top:
+        file = {key: value for key, value in file.items() if key != "shots"}
+    return StudyTable.from_dict({**file, **on_top})
+
+
+def _stated(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of [study] that the command line gives."""
+    return {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in given.items()
         if value is not None and key != "search"
     }
-    return StudyTable.from_dict({**file, **on_top})
+
+
+def _refuse_folds_of_other_designs(table: StudyTable, stated: Mapping[str, Any]) -> None:
+    """Refuse a number of folds where the test rows do not come from folds."""
+    if "folds" in stated and (table.shots or table.test in ("official", "rest")):
+        raise ConfigError(
+            f"folds is {table.folds}, and this study has no folds: each seed has one training part "
+            "and one test part; leave folds out"
+        )
 
 
 def _check_changes(
     changes: Mapping[str, Mapping[str, Any]], names: list[str], variants: Mapping[str, Any]
 ) -> None:
-    """Refuse changes of tables and options that no objective of the study has."""
+    """Refuse changes of tables and options that no objective of the study has.
+
+    An option that only some objectives have makes them unlike the others, so this is said.
+    """
     known = ("data", "encoder", "train", "objective", *names)
     for table in changes:
         if table not in known:
@@ -103,10 +129,14 @@ def _check_changes(
                 f"--set {table}.…: there is no table {table}{did_you_mean(table, known)}"
             )
     for option in changes.get("objective", {}):
-        has_option = (option in objective_options(_kind(name, variants)) for name in names)
-        if option == "name" or not any(has_option):
+        without = [name for name in names if option not in objective_options(_kind(name, variants))]
+        if option == "name" or len(without) == len(names):
             raise ConfigError(
                 f"--set objective.{option}: none of {', '.join(names)} has this option"
+            )
+        if without:
+            say(
+                f"--set objective.{option}: {', '.join(without)} has no such option and stays as it is"
             )
 
 

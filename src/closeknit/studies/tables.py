@@ -9,13 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from closeknit.studies.statistics import (
+    ACCURACY,
+    F1,
     SIGNIFICANCE,
     SIZE_GROUPS,
     Difference,
+    Figure,
     Line,
     Optimism,
     OverallGain,
     overall_gains,
+    published_for,
     size_group,
     standings,
 )
@@ -23,12 +27,39 @@ from closeknit.studies.statistics import (
 OPTIMISTIC = (
     "These scores are optimistic: the settings were chosen on the same folds that are reported."
 )
-HOW_TESTED = (
+HOW_TESTED_ON_FOLDS = (
     "Each gain is tested with the corrected resampled t-test of Nadeau and Bengio over runs paired by seed and fold, "
-    "because folds share training rows. Its p-value is corrected with Holm's method over data sets and sizes. Over data "
+    "because folds share training rows."
+)
+HOW_TESTED_ON_ONE_PART = (
+    "Each gain is tested over seeds and test rows together, on the same test rows for both objectives: the variance of "
+    "the mean difference is that over test rows (jackknife) plus that over seeds, because several seeds on the same test "
+    "rows are no independent draws of rows, and rows alone say nothing about another seed. The statement holds for "
+    "training rows from this training part."
+)
+HOW_CORRECTED = (
+    "Its p-value is corrected with Holm's method over data sets and sizes. Over data "
     "sets, the mean gains are tested with a t-test, corrected with Holm's method over objectives; data sets that share "
     "texts count once together."
 )
+
+
+SIMILAR_TEXTS = (
+    "Similar texts, different labels: accuracy on the test rows whose nearest training text has another label. Nearest "
+    "is by the words alone (cosine of tf-idf vectors), so these rows are the same for all objectives."
+)
+CONFIDENCE = (
+    "Confidence: the mean entropy of the predicted probabilities in bits. 0 is certain; a lower value is no better by "
+    "itself. Differences to the baseline are tested like the gains, with Holm's correction over this table."
+)
+
+
+def how_tested(lines: Sequence[Line]) -> str:
+    """Which test was made, and why."""
+    on_folds = all(line.test == "folds" for line in lines)
+    return f"{HOW_TESTED_ON_FOLDS if on_folds else HOW_TESTED_ON_ONE_PART} {HOW_CORRECTED}"
+
+
 CSV_COLUMNS = (
     "data",
     "size",
@@ -41,35 +72,12 @@ CSV_COLUMNS = (
     "delta_high",
     "p_value",
     "p_holm",
+    "test",
+    "shots",
+    "near_other_label_rows",
+    "near_other_label_accuracy",
+    "entropy_bits",
 )
-
-# Weighted F1 in points with RoBERTa-base, as (cross-entropy, TripleEntropy).
-# Source: tables II to V of the TripleEntropy paper.
-_PUBLISHED: dict[str, dict[str, tuple[float, float]]] = {
-    "S": {
-        "sst2": (88.63, 89.09), "imdb": (81.00, 81.45), "subj": (94.61, 94.70), "mpqa": (87.75, 87.93),
-        "mrpc": (78.01, 79.12), "trec": (79.80, 82.09), "cr": (91.57, 92.16), "mr": (85.89, 86.39),
-    },
-    "M": {"mrpc": (83.11, 84.39), "trec": (96.19, 97.19), "cr": (93.28, 93.58)},
-    "L": {
-        "sst2": (92.63, 92.79), "imdb": (85.12, 85.23), "subj": (96.83, 97.15), "mpqa": (91.08, 91.30),
-        "mr": (89.09, 89.29),
-    },
-    "XL": {"sst2": (94.89, 94.95), "imdb": (87.10, 87.12)},
-}  # fmt: skip
-
-
-def published(data: str, size: int) -> dict[str, float]:
-    """The published weighted F1 in points by objective, with RoBERTa-base.
-
-    The table is empty if nothing is published for this data.
-    """
-    name = "".join(letter for letter in data.lower() if letter.isalnum())
-    scores = _PUBLISHED[size_group(size)].get(name)
-    if scores is None:
-        return {}
-    return dict(zip(("cross_entropy", "triple_entropy"), scores, strict=True))
-
 
 # ---------------------------------------------------------------- sentences
 
@@ -87,22 +95,31 @@ def gain_in_words(line: Line, baseline: str, comparisons: int | None = None) -> 
     points = abs(100 * line.gain.mean)
     return (
         f"{line.objective} {verb} {points:.2f} points of weighted F1 {preposition} {baseline} on "
-        f"{line.data} ({line.size:,} rows); {_significance_in_words(line, comparisons)}."
+        f"{line.data} ({_size_in_words(line)}); {_significance_in_words(line, comparisons)}."
     )
+
+
+def _size_in_words(line: Line) -> str:
+    return f"{line.shots} rows per class" if line.shots else f"{line.size:,} rows"
 
 
 def _significance_in_words(line: Line, comparisons: int | None) -> str:
     if line.pairs < 2 or line.gain is None:
         return "one paired run is not enough for a test"
+    if not math.isfinite(line.gain.low):
+        return "the stored predictions that a test needs are missing"
     p_value = line.gain.p_value if line.p_holm is None else line.p_holm
     p = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
     if comparisons is not None and comparisons > 1:
         p += f" after Holm's correction for {comparisons} comparisons"
     elif p_value > line.gain.p_value:
         p += " after correction for several comparisons"
+    runs = f"{line.pairs} paired runs"
+    if line.test != "folds":
+        runs = f"{line.pairs} seeds and {line.test_rows:,} test rows"
     if p_value < SIGNIFICANCE:
-        return f"with {line.pairs} paired runs, chance alone is unlikely to explain this, {p}"
-    return f"with {line.pairs} paired runs, this could be chance, {p}"
+        return f"with {runs}, chance alone is unlikely to explain this, {p}"
+    return f"with {runs}, this could be chance, {p}"
 
 
 def overall_in_words(overall: OverallGain, baseline: str) -> str:
@@ -154,7 +171,13 @@ def csv_table(lines: Sequence[Line]) -> str:
             gain = [line.gain.mean, line.gain.low, line.gain.high, line.gain.p_value]
         p_holm = "" if line.p_holm is None else line.p_holm
         scores = [line.f1_mean, line.f1_std]
-        writer.writerow([line.data, line.size, line.objective, line.runs, *scores, *gain, p_holm])
+        near: list[Any] = ["", ""]
+        if line.near is not None:
+            near = [line.near.rows, "" if line.near.accuracy is None else line.near.accuracy]
+        entropy = "" if line.confidence is None else line.confidence.entropy
+        more = [line.test, line.shots, *near, entropy]
+        first = [line.data, line.size, line.objective, line.runs]
+        writer.writerow([*first, *scores, *gain, p_holm, *more])
     return text.getvalue()
 
 
@@ -179,13 +202,112 @@ def paper_table(lines: Sequence[Line]) -> str:
         means = [100 * line.f1_mean for line in in_order if line]
         average = f"{sum(means) / len(means):.2f}" if len(means) == len(cells) else ""
         rows.append(_table_row(_escaped(objective), *scores, average))
-    figures = [published(*cell) for cell in cells]
-    for objective in objectives:
-        if any(objective in known for known in figures):
-            scores = [f"{known[objective]:.2f}" if objective in known else "" for known in figures]
-            name = f"*{objective}, published, RoBERTa-base (another encoder)*"
-            rows.append(f"| {name} | " + " | ".join(scores) + " | |")
-    return "\n".join(rows)
+    any_line = {(line.data, line.size): line for line in lines}
+    figures = [[one for one in published_for(any_line[cell]) if one.metric == F1] for cell in cells]
+    return "\n".join(rows + _published_rows(figures))
+
+
+def _published_rows(figures: Sequence[Sequence[Figure]]) -> list[str]:
+    """A row for each encoder and objective with printed figures; one list of them per column."""
+    names = dict.fromkeys(
+        (one.paper, one.encoder, one.objective) for column in figures for one in column
+    )
+    rows = []
+    for paper, encoder, objective in names:
+        cells = []
+        for column in figures:
+            found = [one for one in column if (one.encoder, one.objective) == (encoder, objective)]
+            notes = [f" ({one.note})" if one.note else "" for one in found]
+            cells.append(
+                "".join(f"{one.score:.2f}{note}" for one, note in zip(found, notes, strict=True))
+            )
+        rows.append(_table_row(f"*{objective}, published, {encoder} ({paper} paper)*", *cells, ""))
+    return rows
+
+
+def accuracy_table(lines: Sequence[Line]) -> str:
+    """Accuracy beside the accuracy that papers print; empty if they print none for this data.
+
+    The papers test on official test parts, after training on all training rows.
+    """
+    any_line = {(line.data, line.size): line for line in lines}
+    printed = {
+        cell: [one for one in published_for(line) if one.metric == ACCURACY]
+        for cell, line in any_line.items()
+    }
+    cells = [cell for cell in any_line if printed[cell]]
+    if not cells:
+        return ""
+    rows = [
+        _table_row("accuracy", *(f"{_escaped(data)} ({size:,})" for data, size in cells), ""),
+        "|---|" + "---|" * (len(cells) + 1),
+    ]
+    for objective in dict.fromkeys(line.objective for line in lines):
+        means = {
+            (line.data, line.size): _points(line.accuracy_mean)
+            for line in lines
+            if line.objective == objective
+        }
+        scores = [means.get(cell, "") for cell in cells]
+        rows.append(_table_row(_escaped(objective), *scores, ""))
+    rows += _published_rows([printed[cell] for cell in cells])
+    about = (
+        "Published accuracy, on official test parts and after training on all training rows, with "
+        "other encoders (20 Newsgroups with headers). It is no weighted F1."
+    )
+    return f"{about}\n\n" + "\n".join(rows)
+
+
+def near_table(lines: Sequence[Line]) -> str:
+    """Accuracy on the test rows whose nearest training text has another label; empty if unknown."""
+    known = [(line, line.near) for line in lines if line.near is not None]
+    if not known:
+        return ""
+    rows = [
+        "| data | rows | objective | such test rows per run | accuracy on them | accuracy on all |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line, near in known:
+        rows.append(
+            _table_row(
+                _escaped(line.data),
+                line.rows_in_words,
+                _escaped(line.objective),
+                f"{near.rows:,}",
+                "" if near.accuracy is None else _points(near.accuracy),
+                _points(line.accuracy_mean),
+            )
+        )
+    return f"{SIMILAR_TEXTS}\n\n" + "\n".join(rows)
+
+
+def confidence_table(lines: Sequence[Line]) -> str:
+    """The mean entropy of the predictions in bits, with its test; empty if unknown."""
+    known = [(line, line.confidence) for line in lines if line.confidence is not None]
+    if not known:
+        return ""
+    rows = [
+        "| data | rows | objective | entropy (bits) | difference (95 % interval) | p | p, Holm |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for line, confidence in known:
+        difference = confidence.difference
+        cells = ["", "", ""]
+        if difference is not None:
+            cells[0] = f"{difference.mean:+.3f}"
+            if math.isfinite(difference.low):
+                cells[0] += f" ({difference.low:+.3f} to {difference.high:+.3f})"
+                cells[1:] = [f"{difference.p_value:.3f}", f"{confidence.p_holm or 0.0:.3f}"]
+        rows.append(
+            _table_row(
+                _escaped(line.data),
+                line.rows_in_words,
+                _escaped(line.objective),
+                f"{confidence.entropy:.3f}",
+                *cells,
+            )
+        )
+    return f"{CONFIDENCE}\n\n" + "\n".join(rows)
 
 
 def markdown_table(lines: Sequence[Line]) -> str:
@@ -206,7 +328,7 @@ def markdown_table(lines: Sequence[Line]) -> str:
         rows.append(
             _table_row(
                 _escaped(line.data),
-                f"{line.size:,}",
+                line.rows_in_words,
                 _escaped(line.objective),
                 str(line.runs),
                 f"{_points(line.f1_mean)} ± {_points(line.f1_std)}",
@@ -237,7 +359,8 @@ def markdown_report(
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in over_data_sets))
     gains = [gain_in_words(line, baseline) for line in lines if line.gain is not None]
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in gains))
-    parts.append(HOW_TESTED)
+    parts.append(how_tested(lines))
+    parts += [accuracy_table(lines), near_table(lines), confidence_table(lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

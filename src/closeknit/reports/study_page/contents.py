@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from closeknit.charts.axis import format_number
@@ -13,7 +13,12 @@ from closeknit.reports.page import counted, flat_settings
 from closeknit.reports.study_page.data_set_charts import data_set_view
 from closeknit.reports.study_page.folder import StudyFolder, cell_name
 from closeknit.reports.study_page.gain_charts import gain_by_classes, gain_by_size
-from closeknit.reports.study_page.score_tables import gain_rows, score_table
+from closeknit.reports.study_page.score_tables import (
+    confidence_rows,
+    gain_rows,
+    near_rows,
+    score_table,
+)
 from closeknit.reports.study_page.search_charts import search_view
 from closeknit.studies.statistics import (
     Line,
@@ -23,7 +28,7 @@ from closeknit.studies.statistics import (
     overall_gains,
     standings,
 )
-from closeknit.studies.tables import gain_in_words, overall_in_words
+from closeknit.studies.tables import gain_in_words, how_tested, overall_in_words
 
 MOST_SUMMARISED = 4  # objectives whose outcomes fit into the summary
 
@@ -53,6 +58,9 @@ def page_contents(study: StudyFolder) -> dict[str, Any]:
         ],
         "table": score_table(study),
         "gains": gain_rows(study),
+        "how_tested": how_tested(study.lines),
+        "near": near_rows(study),
+        "confidence": confidence_rows(study),
         "standings": standings(study.lines),
         "by_size": gain_by_size(study),
         "by_classes": gain_by_classes(study),
@@ -114,7 +122,9 @@ def _progress(study: StudyFolder) -> dict[str, int]:
     cells = set()
     for data_set in settings.get("data", []):
         rows = data_set.get("rows") or math.inf
-        for size in settings.get("sizes") or [rows]:
+        classes = data_set.get("training_classes") or len(data_set.get("classes") or [])
+        drawn = [shots * classes for shots in settings.get("shots") or []]
+        for size in drawn or settings.get("sizes") or [rows]:
             cells.add((data_set.get("name"), min(size or rows, rows)))
     folds = settings.get("folds") or max((run.folds for run in study.runs), default=1)
     seeds = set(settings.get("seeds") or {run.seed for run in study.runs})
@@ -150,10 +160,7 @@ def _facts(study: StudyFolder) -> list[tuple[str, str]]:
     settings = study.settings
     encoder = settings.get("encoder") or next((run.encoder for run in study.runs), "")
     facts = [("Encoder", str(encoder))]
-    folds = settings.get("folds")
-    if folds:
-        seeds = settings.get("seeds") or []
-        facts.append(("Runs", f"{folds} folds × {counted(len(seeds), 'seed')}"))
+    facts += _design_facts(settings)
     selection = str(settings.get("selection", "fixed"))
     facts.append(("Selection", _SELECTION.get(selection, selection)))
     search = settings.get("search")
@@ -163,6 +170,26 @@ def _facts(study: StudyFolder) -> list[tuple[str, str]]:
             tried = "all settings"
         facts.append(("Search", f"{search.get('method', '')}, {tried}"))
     return [(name, value) for name, value in facts if value]
+
+
+_TEST_ROWS = {
+    "official": "the test part of each data set",
+    "rest": "all rows that were not drawn for training",
+}
+
+
+def _design_facts(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How often each objective was trained, on which rows, and where the test rows come from."""
+    seeds = counted(len(settings.get("seeds") or []), "seed")
+    test = str(settings.get("test") or "folds")
+    if test == "folds":
+        folds = settings.get("folds")
+        return [("Runs", f"{folds} folds × {seeds}")] if folds else []
+    facts = [("Runs", seeds), ("Test rows", _TEST_ROWS.get(test, test))]
+    shots = settings.get("shots")
+    if shots:
+        facts.append(("Training rows per class", ", ".join(map(str, shots))))
+    return facts
 
 
 def _optimism_banner(study: StudyFolder) -> dict[str, Any] | None:

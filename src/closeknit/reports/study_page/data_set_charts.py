@@ -13,19 +13,17 @@ from closeknit.charts.svg_grids import heat_map
 from closeknit.metrics import Integers
 from closeknit.reports.page import counted, whole_ticks
 from closeknit.reports.predictions import (
-    Floats,
     LearningCurve,
-    Predictions,
     class_f1,
     learning_curves,
     most_confused,
-    read_predictions,
     row_shares,
     total_confusion,
 )
 from closeknit.reports.study_page.errors import entropy_charts, hard_label_sets, mistake_rows
 from closeknit.reports.study_page.folder import Cell, FinishedRun, StudyFolder, cell_name
 from closeknit.reports.study_page.text_maps import text_maps
+from closeknit.studies.predictions import Floats, Predictions, read_predictions
 
 SHOWN_CLASSES = 30  # in a matrix or a list of classes; more cannot be read
 SHOWN_POINTS = 60  # points of a learning curve

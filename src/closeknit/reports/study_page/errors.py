@@ -12,8 +12,6 @@ from closeknit.charts.svg import histogram
 from closeknit.metrics import Integers
 from closeknit.reports.page import SHOWN_MISTAKES, clipped
 from closeknit.reports.predictions import (
-    Floats,
-    Predictions,
     confident_mistakes,
     entropy_by_outcome,
     hard_sets,
@@ -21,6 +19,7 @@ from closeknit.reports.predictions import (
     shares_in_bins,
 )
 from closeknit.reports.study_page.folder import Cell, StudyFolder, cell_name
+from closeknit.studies.predictions import Floats, Predictions
 
 ENTROPY_BINS = 20
 
@@ -67,7 +66,7 @@ def entropy_charts(
             ],
             edges.tolist(),
             f"Entropy of right and wrong predictions of {objective} on {cell_name(cell)}",
-            "entropy in nats",
+            "entropy in bits",
         )
         charts.append(
             {

@@ -12,6 +12,7 @@ from typing import Any
 from closeknit.charts.svg_elements import SERIES_COLOURS
 from closeknit.errors import DataError
 from closeknit.json_lines import read_json_lines
+from closeknit.studies.predictions import predictions_in
 from closeknit.studies.statistics import (
     SIZE_GROUPS,
     Line,
@@ -40,6 +41,9 @@ class FinishedRun:
     encoder: str = ""
     source: str = ""
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    test: str = "folds"
+    shots: int = 0
+    near_other_label: dict[str, float] | None = None
 
     @property
     def cell(self) -> Cell:
@@ -103,7 +107,7 @@ def read_study_folder(folder: Path, lines: Sequence[Line] | None = None) -> Stud
     data_order = [data_set.get("name") for data_set in settings.get("data", [])]
     cells = _sorted_cells(runs, data_order)
     if lines is None:
-        lines = summarise(runs, baseline) if runs else []
+        lines = summarise(runs, baseline, predictions_in(folder)) if runs else []
     place = {(cell, name): i for i, (cell, name) in enumerate(_places(cells, objectives))}
     known = [line for line in lines if ((line.data, line.size), line.objective) in place]
     return StudyFolder(

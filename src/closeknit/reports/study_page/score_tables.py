@@ -11,8 +11,14 @@ import numpy as np
 from closeknit.charts.axis import format_number
 from closeknit.charts.svg import interval
 from closeknit.reports.study_page.folder import StudyFolder, cell_name
-from closeknit.studies.statistics import Difference, Line, size_group
-from closeknit.studies.tables import published
+from closeknit.studies.statistics import (
+    F1,
+    ConfidenceLine,
+    Difference,
+    Line,
+    published_for,
+    size_group,
+)
 
 
 def score_table(study: StudyFolder) -> dict[str, Any]:
@@ -59,16 +65,97 @@ def _points(score: float) -> float:
 
 
 def _published_rows(study: StudyFolder) -> list[dict[str, Any]]:
-    """One row per objective with published scores on this data."""
-    columns = [published(*cell) for cell in study.cells]
-    objectives = dict.fromkeys(name for scores in columns for name in scores)
-    return [
-        {
-            "objective": name,
-            "cells": [f"{scores[name]:.2f}" if name in scores else "" for scores in columns],
+    """A row for each printed series of scores on this data, in the metric of its paper.
+
+    Weighted F1 comes first, because it is what the rows of the study show.
+    """
+    any_line = {(line.data, line.size): line for line in study.lines}
+    columns = [published_for(any_line[cell]) if cell in any_line else [] for cell in study.cells]
+    series = dict.fromkeys(
+        (one.metric, one.tested, one.paper, one.encoder, one.objective)
+        for column in columns
+        for one in column
+    )
+    rows = []
+    for name in sorted(series, key=lambda one: one[0] != F1):
+        metric, tested, paper, encoder, objective = name
+        cells = []
+        for column in columns:
+            found = [
+                f"{one.score:.2f}" + (f" ({one.note})" if one.note else "")
+                for one in column
+                if (one.metric, one.tested, one.paper, one.encoder, one.objective) == name
+            ]
+            cells.append("".join(found))
+        about = f"{encoder}, {metric}, {tested} ({paper} paper)"
+        rows.append({"objective": objective, "about": about, "cells": cells})
+    return rows
+
+
+def near_rows(study: StudyFolder) -> list[dict[str, Any]]:
+    """For each data set: accuracy on test rows whose nearest training text has another label."""
+    groups = []
+    for cell in study.cells:
+        lines = [study.line(cell, objective) for objective in study.objectives]
+        rows = [
+            {
+                "objective": line.objective,
+                "colour": study.colour(line.objective),
+                "rows": f"{line.near.rows:,}",
+                "accuracy": "–" if line.near.accuracy is None else _in_points(line.near.accuracy),
+                "on_all": _in_points(line.accuracy_mean),
+            }
+            for line in lines
+            if line is not None and line.near is not None
+        ]
+        if rows:
+            groups.append({"name": cell_name(cell), "rows": rows})
+    return groups
+
+
+def confidence_rows(study: StudyFolder) -> list[dict[str, Any]]:
+    """For each data set: the mean entropy of the predictions in bits, with its test."""
+    groups = []
+    for cell in study.cells:
+        rows = []
+        for objective in study.objectives:
+            line = study.line(cell, objective)
+            if line is not None and line.confidence is not None:
+                rows.append(_confidence_row(study, objective, line.confidence))
+        if rows:
+            groups.append({"name": cell_name(cell), "rows": rows})
+    return groups
+
+
+def _confidence_row(
+    study: StudyFolder, objective: str, confidence: ConfidenceLine
+) -> dict[str, Any]:
+    row = {
+        "objective": objective,
+        "colour": study.colour(objective),
+        "entropy": format_number(confidence.entropy, 3),
+        "difference": "",
+        "range": "",
+        "p": "",
+        "p_holm": "",
+    }
+    difference = confidence.difference
+    if difference is None:
+        return row
+    row["difference"] = format_number(difference.mean, 3, sign=True)
+    if math.isfinite(difference.low):
+        low = format_number(difference.low, 3, sign=True)
+        high = format_number(difference.high, 3, sign=True)
+        row |= {
+            "range": f"{low} to {high}",
+            "p": p_value_text(difference.p_value),
+            "p_holm": p_value_text(confidence.p_holm),
         }
-        for name in objectives
-    ]
+    return row
+
+
+def _in_points(score: float) -> str:
+    return format_number(100 * score, 2)
 
 
 def _score(line: Line | None, best: float) -> dict[str, Any] | None:

@@ -13,8 +13,8 @@ from closeknit.charts.projection import flat_map
 from closeknit.charts.svg_grids import marker, point_map
 from closeknit.metrics import Integers
 from closeknit.reports.page import clipped
-from closeknit.reports.predictions import Floats, Predictions
 from closeknit.reports.study_page.folder import Cell, FinishedRun, StudyFolder, cell_name
+from closeknit.studies.predictions import Floats, Predictions
 
 SHOWN_POINTS = 500  # points of a map
 LEAST_POINTS = 5

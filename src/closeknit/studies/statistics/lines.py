@@ -1,0 +1,290 @@
+"""Lines: the means of each objective on each data set, and its gain over the baseline.
+
+Nothing here trains or loads a model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from closeknit.studies.predictions import Predictions
+from closeknit.studies.statistics.paired_tests import (
+    SIGNIFICANCE,
+    Difference,
+    PairedRun,
+    corrected_t_test,
+    holm,
+    row_values,
+    seeds_and_rows_test,
+)
+
+SIZE_GROUPS = ("S", "M", "L", "XL")
+
+# The stored predictions of a run by its key; None where there are none.
+PredictionsOf = Callable[[str], Predictions | None]
+
+
+class Scored(Protocol):
+    """What the statistics need to know of a run."""
+
+    @property
+    def data(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def objective(self) -> str: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def fold(self) -> int: ...
+    @property
+    def folds(self) -> int: ...
+    @property
+    def weighted_f1(self) -> float: ...
+    @property
+    def accuracy(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def test(self) -> str: ...
+    @property
+    def shots(self) -> int: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def near_other_label(self) -> dict[str, float] | None: ...
+
+
+@dataclass(frozen=True)
+class NearLine:
+    """The score on test rows whose nearest training text has another label."""
+
+    rows: int  # of a run, as a mean
+    accuracy: float | None  # over all such rows of all runs; None if there are none
+
+
+@dataclass(frozen=True)
+class ConfidenceLine:
+    """How uncertain the predictions are: the mean entropy in bits, and its difference to the
+    baseline.
+    """
+
+    entropy: float
+    difference: Difference | None
+    p_holm: float | None = None
+
+
+@dataclass(frozen=True)
+class Line:
+    """The means of one objective on one data set at one size, and its gain over the baseline."""
+
+    data: str
+    size: int
+    objective: str
+    runs: int
+    f1_mean: float
+    f1_std: float
+    accuracy_mean: float
+    seconds: float
+    gain: Difference | None
+    p_holm: float | None
+    pairs: int = 0  # runs that the baseline has too
+    source: str = ""  # the data set that this one was taken from, if known
+    test: str = "folds"  # where the test rows come from
+    shots: int = 0  # training rows of each class, if their number was fixed
+    test_rows: int = 0  # of a run, as a mean; 0: unknown
+    near: NearLine | None = None  # on the rows whose nearest training text has another label
+    confidence: ConfidenceLine | None = None
+
+    @property
+    def rows_in_words(self) -> str:
+        """The number of rows, with the number per class if it was fixed."""
+        return f"{self.size:,}" + (f" ({self.shots} per class)" if self.shots else "")
+
+    @property
+    def outcome(self) -> str:
+        """`win` or `loss` if the gain is significant after Holm's correction, else `tie`."""
+        if self.gain is None or self.p_holm is None or self.p_holm >= SIGNIFICANCE:
+            return "tie"
+        return "win" if self.gain.mean > 0 else "loss"
+
+
+def size_group(size: int) -> str:
+    """The group of a number of rows in the TripleEntropy paper.
+
+    S is about 1,000 rows, M 4,000, L 10,000, and XL more than 50,000.
+    """
+    if size < 2_500:
+        return "S"
+    if size < 7_000:
+        return "M"
+    return "L" if size < 50_000 else "XL"
+
+
+# ---------------------------------------------------------------- lines
+
+
+def summarise(
+    rows: Sequence[Scored], baseline: str, predictions: PredictionsOf | None = None
+) -> list[Line]:
+    """One line for each data set, size and objective, in the order of the rows, the baseline first.
+
+    Gains are paired by seed and fold. Holm's correction is applied per objective, over all data
+    sets and sizes on which the objective is tested. Without `predictions`, runs that are not tested
+    on folds have gains without a test, and lines say nothing about confidence.
+    """
+    lines: list[Line] = []
+    for data, size in dict.fromkeys((row.data, row.size) for row in rows):
+        cell = [row for row in rows if (row.data, row.size) == (data, size)]
+        objectives = dict.fromkeys(row.objective for row in cell)
+        stored = _stored(cell, predictions)
+        for objective in sorted(objectives, key=lambda name: name != baseline):
+            lines.append(_line(cell, objective, baseline, stored))
+    return _with_holm(lines)
+
+
+def _stored(cell: Sequence[Scored], predictions: PredictionsOf | None) -> dict[str, Predictions]:
+    """The stored predictions of some runs by their keys."""
+    if predictions is None:
+        return {}
+    found = {row.key: predictions(row.key) for row in cell}
+    return {key: stored for key, stored in found.items() if stored is not None}
+
+
+def _line(
+    cell: Sequence[Scored], objective: str, baseline: str, stored: Mapping[str, Predictions]
+) -> Line:
+    """The line of an objective, from all rows of one data set at one size."""
+    of_baseline = {(row.seed, row.fold): row for row in cell if row.objective == baseline}
+    rows = [row for row in cell if row.objective == objective]
+    pairs = [
+        (row, of_baseline[row.seed, row.fold])
+        for row in rows
+        if (row.seed, row.fold) in of_baseline
+    ]
+    gain = None
+    if objective != baseline and pairs:
+        gain = _gain(pairs, stored)
+    f1 = np.array([row.weighted_f1 for row in rows])
+    tested = [len(stored[row.key].rows) for row in rows if row.key in stored]
+    return Line(
+        data=rows[0].data,
+        size=rows[0].size,
+        objective=objective,
+        runs=len(rows),
+        f1_mean=float(f1.mean()),
+        f1_std=float(f1.std(ddof=1)) if len(f1) > 1 else 0.0,
+        accuracy_mean=float(np.mean([row.accuracy for row in rows])),
+        seconds=float(np.mean([row.seconds for row in rows])),
+        gain=gain,
+        p_holm=None,
+        pairs=len(pairs),
+        source=rows[0].source,
+        test=rows[0].test,
+        shots=rows[0].shots,
+        test_rows=round(float(np.mean(tested))) if tested else 0,
+        near=_near_line(rows),
+        confidence=_confidence_line(rows, [] if objective == baseline else pairs, stored),
+    )
+
+
+def _gain(pairs: Sequence[tuple[Scored, Scored]], stored: Mapping[str, Predictions]) -> Difference:
+    """The gain in weighted F1, with the test that fits where the test rows come from."""
+    differences = [row.weighted_f1 - base.weighted_f1 for row, base in pairs]
+    if pairs[0][0].test == "folds":
+        return corrected_t_test(differences, 1.0 / pairs[0][0].folds)
+    runs = []
+    for (row, base), difference in zip(pairs, differences, strict=True):
+        of_row = stored.get(row.key)
+        of_base = stored.get(base.key)
+        if of_row is None or of_base is None or not np.array_equal(of_row.rows, of_base.rows):
+            return Difference(float(np.mean(differences)), -math.inf, math.inf, 1.0)
+        values = row_values(of_row.expected, of_row.predicted) - row_values(
+            of_base.expected, of_base.predicted
+        )
+        runs.append(PairedRun(of_row.rows, values, difference))
+    return seeds_and_rows_test(runs)
+
+
+def _near_line(rows: Sequence[Scored]) -> NearLine | None:
+    known = [row.near_other_label for row in rows if row.near_other_label is not None]
+    if not known:
+        return None
+    counts = [scores["rows"] for scores in known]
+    right = sum(scores["rows"] * scores.get("accuracy", 0.0) for scores in known)
+    accuracy = right / sum(counts) if sum(counts) else None
+    return NearLine(round(float(np.mean(counts))), accuracy)
+
+
+def _confidence_line(
+    rows: Sequence[Scored],
+    pairs: Sequence[tuple[Scored, Scored]],
+    stored: Mapping[str, Predictions],
+) -> ConfidenceLine | None:
+    """The mean entropy of the predictions of an objective, tested like its gain."""
+    known = {key: one for key, one in stored.items() if np.isfinite(one.entropy).all()}
+    means = [float(known[row.key].entropy.mean()) for row in rows if row.key in known]
+    if not means:
+        return None
+    runs = []
+    for row, base in pairs:
+        of_row = known.get(row.key)
+        of_base = known.get(base.key)
+        if of_row is not None and of_base is not None and np.array_equal(of_row.rows, of_base.rows):
+            values = of_row.entropy - of_base.entropy
+            runs.append(PairedRun(of_row.rows, values, float(values.mean())))
+    difference = None
+    if runs and pairs[0][0].test == "folds":
+        differences = [run.difference for run in runs]
+        difference = corrected_t_test(differences, 1.0 / pairs[0][0].folds)
+    elif runs:
+        difference = seeds_and_rows_test(runs)
+    return ConfidenceLine(float(np.mean(means)), difference)
+
+
+def _with_holm(lines: Sequence[Line]) -> list[Line]:
+    """The lines with their corrected p-values; the tests of one objective are one family.
+
+    The differences in confidence are one family together.
+    """
+    corrected_lines = list(lines)
+    for objective in dict.fromkeys(line.objective for line in lines):
+        family = [
+            (i, line.gain.p_value)
+            for i, line in enumerate(lines)
+            if line.objective == objective and line.gain
+        ]
+        p_values = holm([p_value for _, p_value in family])
+        for (i, _), p_value in zip(family, p_values, strict=True):
+            corrected_lines[i] = dataclasses.replace(lines[i], p_holm=p_value)
+    differences = [
+        (i, line.confidence, line.confidence.difference.p_value)
+        for i, line in enumerate(lines)
+        if line.confidence is not None and line.confidence.difference is not None
+    ]
+    p_values = holm([p_value for _, _, p_value in differences])
+    for (i, confidence, _), p_value in zip(differences, p_values, strict=True):
+        corrected = dataclasses.replace(confidence, p_holm=p_value)
+        corrected_lines[i] = dataclasses.replace(corrected_lines[i], confidence=corrected)
+    return corrected_lines
+
+
+def standings(lines: Sequence[Line]) -> dict[str, tuple[int, int, int]]:
+    """Wins, ties and losses of each objective over data sets and sizes.
+
+    A difference that is not significant is a tie.
+    """
+    counts: dict[str, tuple[int, int, int]] = {}
+    tested = [line for line in lines if line.gain is not None]
+    for objective in dict.fromkeys(line.objective for line in tested):
+        outcomes = [line.outcome for line in tested if line.objective == objective]
+        counts[objective] = (outcomes.count("win"), outcomes.count("tie"), outcomes.count("loss"))
+    return counts
