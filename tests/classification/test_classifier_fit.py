@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from transformers import AutoConfig
 
 from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.data import Examples, from_python
+from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError
 from closeknit.models.memory import Lane, Stock
 from closeknit.objectives import OBJECTIVES
@@ -120,6 +125,37 @@ def test_class_names_are_not_learnt_where_they_say_nothing_or_do_not_fit(tiny, s
     ) == len(texts)
 
 
+def test_texts_that_are_cut_are_counted_and_said(tiny, small, capsys):
+    """Names of classes, which are short, are no training texts."""
+    examples = from_python(*small)
+    cut = sum(len(text.split()) > 3 for text in examples.texts)
+    settings = config(tiny, "cross_entropy", {}, validation=0.0, class_names=2, epochs=1)
+    short = dataclasses.replace(settings.encoder, max_length=5)
+    fit = ClassifierFit(examples, dataclasses.replace(settings, encoder=short))
+    assert fit.model.metrics["truncated"] == round(cut / 36, 4)
+    said = capsys.readouterr().err
+    assert f"{100 * cut / 36:.0f} % of the training texts are longer than 5 tokens" in said
+    assert "encoder.max_length" in said
+    ClassifierFit(examples, settings)
+    assert "longer than" not in capsys.readouterr().err
+
+
+def test_validation_rows_have_other_texts_than_the_training_rows(tiny, small):
+    """Every text of `small` stands in the data twice."""
+    fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}))
+    learnt = {tuple(row) for row in rows_of(fit.tokens)}
+    assert fit.validation is not None
+    chosen_by = {tuple(row) for row in rows_of(fit.validation[0])}
+    assert not learnt & chosen_by
+
+
+def test_a_validation_part_of_training_rows_is_said(tiny, small, capsys):
+    settings = config(tiny, "cross_entropy", {}, validation=0.0)
+    given = from_python(["my card was stolen", "the parcel is late"], ["lost", "late"])
+    ClassifierFit(from_python(*small), settings, validation=given)
+    assert "1 of the 2 validation rows are among the training rows" in capsys.readouterr().err
+
+
 def test_the_validation_part_has_no_class_names(tiny, small):
     fit = ClassifierFit(from_python(*small), config(tiny, "cross_entropy", {}, class_names=1))
     assert fit.validation is not None
@@ -171,6 +207,73 @@ def test_clld_saves_a_picture_of_its_distances(tiny, small, tmp_path):
     assert (tmp_path / "model" / "label-distance.png").stat().st_size > 5_000
     assert torch.equal(Model.load(tmp_path / "model").objective["objectives.label_distance.distance"],
                        fit.model.objective["objectives.label_distance.distance"])  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", ["auto", "clld"])
+@pytest.mark.parametrize("kind", ["albert", "modernbert"])
+def test_two_views_of_an_encoder_without_dropout_differ(tiny, small, capsys, objective, kind):
+    """ALBERT and ModernBERT have no dropout by default: both views would be equal."""
+    settings = config(tiny, objective, {}, kind, validation=0.0, epochs=1)
+    plain = dataclasses.replace(settings.encoder, name=without_dropout_rates(tiny(kind)))
+    settings = dataclasses.replace(settings, encoder=plain)
+    fit = ClassifierFit(from_python(*small), settings)
+    said = capsys.readouterr().err
+    assert said.count("encoder.dropout is set to 0.1") == 1 and "has no dropout" in said
+    assert fit.model.config.encoder.dropout == fit.config.encoder.dropout == 0.1
+    batch = fit.training.tasks[0].batch(0, 0, 1)
+    fit.model.encoder.train()
+    first, second = fit.model.encoder(batch.inputs).pooled.chunk(2)
+    assert not torch.equal(first, second)
+    if objective == "auto":
+        assert next(iter(fit)).terms["consistency"] > 0
+
+
+def without_dropout_rates(folder: str) -> str:
+    """The same encoder with every rate of its configuration at 0, in a folder beside it."""
+    plain = Path(f"{folder}-plain")
+    if not plain.exists():
+        shutil.copytree(folder, plain)
+        facts = json.loads((plain / "config.json").read_text())
+        facts |= {
+            name: 0.0
+            for name, value in AutoConfig.from_pretrained(plain).to_dict().items()
+            if "dropout" in name and isinstance(value, float)
+        }
+        (plain / "config.json").write_text(json.dumps(facts))
+    return str(plain)
+
+
+def test_dropout_is_neither_set_nor_named_where_the_encoder_has_some(tiny, small, capsys):
+    fit = ClassifierFit(from_python(*small), config(tiny, "auto", {}, validation=0.0, epochs=1))
+    assert fit.model.config.encoder.dropout is None
+    plain = config(tiny, "supcon", {}, validation=0.0, epochs=1)
+    plain = dataclasses.replace(plain, encoder=dataclasses.replace(plain.encoder, dropout=0.0))
+    assert ClassifierFit(from_python(*small), plain).model.config.encoder.dropout == 0.0
+    assert "dropout" not in capsys.readouterr().err
+
+
+def test_dropout_of_0_is_refused_where_two_views_rest_on_it(tiny, small):
+    settings = config(tiny, "clld", {}, validation=0.0)
+    zero = dataclasses.replace(settings, encoder=dataclasses.replace(settings.encoder, dropout=0.0))
+    with pytest.raises(ConfigError, match=r"encoder\.dropout is 0, but clld compares two views"):
+        ClassifierFit(from_python(*small), zero)
+
+
+def test_a_stock_keeps_the_encoder_with_and_without_the_rate(tiny, small, monkeypatch):
+    """Each run takes both, and neither is loaded twice."""
+    examples = from_python(*small)
+    settings = config(tiny, "auto", {}, validation=0.0, epochs=1)
+    plain = dataclasses.replace(settings.encoder, name=without_dropout_rates(tiny("bert")))
+    settings = dataclasses.replace(settings, encoder=plain)
+    stock, loaded = Stock(examples), []
+    load = EncoderConfig.load
+    monkeypatch.setattr(
+        EncoderConfig, "load", lambda own, *a, **o: loaded.append(own.dropout) or load(own, *a, **o)
+    )
+    for _ in range(3):
+        fit = ClassifierFit(examples, settings, stock=stock)
+        assert fit.config.encoder.dropout == 0.1
+    assert loaded == [None, 0.1]
 
 
 def test_clld_works_with_textcnn(tiny, small):

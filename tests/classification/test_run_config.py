@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.classification.config import RunConfig, read_config
+from closeknit.classification.run import parts_of
+from closeknit.data import from_python
+from closeknit.data.examples import DataSet
 from closeknit.errors import ConfigError, DataError
 from closeknit.settings import differences
 from closeknit.training.config import TrainConfig
@@ -210,3 +213,20 @@ def test_epochs_stay_open_only_where_a_rule_settles_them():
     for name in ("class_names", "positives"):
         with pytest.raises(ConfigError, match=rf"train\.{name} is for one task with classes"):
             EmbeddingConfig.from_dict({"train": {name: 3}})
+
+
+def test_a_held_out_test_part_has_other_texts_than_the_training_rows(small):
+    """Every text of `small` stands in the data twice."""
+    data = DataSet("small", {"all": from_python(*small)})
+    parts = parts_of(data, RunConfig.from_dict({}), tell=False)
+    assert parts.test is not None and len(parts.test) + len(parts.train) == len(small[0])
+    assert not set(parts.train.texts) & set(parts.test.texts)
+
+
+def test_class_weights_by_name_survive_a_file(tmp_path):
+    given = ["objective.name=cross_entropy", 'objective.class_weights={"10" = 2.0, "2" = 1.0}']
+    run = read_config(None, given)
+    path = tmp_path / "run.toml"
+    path.write_text(run.to_toml())
+    assert read_config(path) == run
+    assert run.objective.options["class_weights"] == {"10": 2.0, "2": 1.0}

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from closeknit.data import Examples
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import sentences_from
 from closeknit.embeddings.config import EmbeddingConfig, MethodConfig, with_recipe
@@ -27,7 +28,7 @@ from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.objectives import InfoNCE
 from closeknit.objectives.losses.text_views import Folded
 from closeknit.training.batches import length_grouped
-from conftest import TINY
+from conftest import TINY, make_tiny_encoder
 
 TEXTS = [
     f"where is my {thing} {when}"
@@ -119,6 +120,47 @@ def sentences_examples(texts):
     from closeknit.data import Examples
 
     return Examples(list(texts))
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert", "albert", "modernbert"])
+def test_drophead_drops_the_heads_below_an_adapter(tiny, kind):
+    """The adapter's own layers read the dropped heads too."""
+    encoder, tokeniser = load_encoder(tiny(kind), max_length=16, lora_rank=2, dropout=0.0)
+    inputs = tokeniser(Examples(TEXTS[:4])).pad(range(4))
+    encoder.train()
+    whole = encoder(dict(inputs)).pooled
+    with drophead(encoder, 0.5):
+        first, second = (encoder(dict(inputs)).pooled for _ in range(2))
+        encoder.eval()
+        assert torch.equal(encoder(dict(inputs)).pooled, whole)
+    assert not torch.equal(first, second) and not torch.equal(first, whole)
+
+
+@pytest.mark.parametrize("name", ["simcse", "mirror"])
+def test_two_views_of_an_encoder_without_dropout_differ(tiny, tmp_path, capsys, name):
+    """Mirror's second view has a masked span, so that the encoder can stay without dropout."""
+    plain = make_tiny_encoder(tmp_path / "plain", "bert", dropout=0.0)
+    tables = {"method": {"name": name}, "encoder": {"name": str(plain)}}
+    rows = sentences_from(TEXTS)
+    fit = EmbeddingFit(rows, config(tiny, **tables))
+    said = capsys.readouterr().err
+    if name == "simcse":
+        assert "encoder.dropout is set to 0.1" in said and "plain has no dropout" in said
+        assert fit.config.encoder.dropout == fit.model.config.encoder.dropout == 0.1
+        batch = fit.training.tasks[0].batch(0, 0, 1)
+        first, second = fit.model.encoder.train()(batch.inputs).pooled.chunk(2)
+        assert not torch.equal(first, second)
+    else:
+        assert "dropout" not in said and fit.config.encoder.dropout is None
+
+
+def test_dropout_of_0_is_refused_where_two_views_rest_on_it(tiny):
+    zero = {"encoder": {"dropout": 0.0}}
+    with pytest.raises(ConfigError, match=r"encoder\.dropout is 0, but simcse compares two views"):
+        EmbeddingFit(sentences_from(TEXTS), config(tiny, **zero))
+    for other in ({"method": {"noise": "drophead"}}, {"method": {"noise": "none"}}):
+        EmbeddingFit(sentences_from(TEXTS), config(tiny, **zero, **other))
+    EmbeddingFit(sentences_from(PAIRS), config(tiny, 2, **zero))
 
 
 def test_drophead_says_where_it_does_not_know_its_way(tiny):
@@ -237,7 +279,8 @@ def test_chunks_work_for_every_objective_that_compares_rows(tiny, small, name):
 
 def test_without_dropout_chunks_change_nothing(tiny):
     rows = sentences_from(TEXTS)
-    fit = EmbeddingFit(rows, config(tiny, encoder={"dropout": 0.0}, train={"batch_size": 12}))
+    tables = {"method": {"noise": "none"}, "encoder": {"dropout": 0.0}}
+    fit = EmbeddingFit(rows, config(tiny, **tables, train={"batch_size": 12}))
     same_gradients(gradients(fit, 0), gradients(fit, 5))
 
 
@@ -494,6 +537,15 @@ def test_settings_follow_method_and_level():
 
 
 # ---------------------------------------------------------------- the estimator and the commands
+
+
+def test_texts_that_are_cut_are_counted_and_said(tiny, capsys):
+    """Every column counts: 12 texts of 5 or 6 tokens, each with a shorter one."""
+    rows = sentences_from([(text, text.split()[-1]) for text in TEXTS])
+    tables = {"method": {"name": "multiple_negatives"}, "encoder": {"max_length": 6}}
+    fit = EmbeddingFit(rows, config(tiny, 2, **tables))
+    assert fit.model.metrics["truncated"] == 0.5
+    assert "50 % of the training texts are longer than 6 tokens" in capsys.readouterr().err
 
 
 def test_the_sentence_encoder_is_a_scikit_learn_transformer(tiny, tmp_path):

@@ -14,12 +14,18 @@ from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.data import from_python
 from closeknit.encoders import loading as encoders
+from closeknit.encoders.augmentation import (
+    dropout_for_views,
+    has_dropout,
+    require_dropout_for_views,
+)
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import NearestCentroid, build_heads
 from closeknit.encoders.inference import outputs
 from closeknit.encoders.loading import load_encoder
 from closeknit.encoders.views import read_views
 from closeknit.errors import ConfigError, MissingExtra, ModelError
+from conftest import TINY
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
 TEXTS = ["my card was stolen today please help", "refund", "where is my parcel it never came"]
@@ -93,6 +99,29 @@ def test_dropout_can_be_set_and_switched_off(tiny):
     assert heads["logits"].dropout.p == 0.0
     with pytest.raises(ConfigError, match=r"encoder\.dropout is 1"):
         load_encoder(tiny(), max_length=32, dropout=1.0)
+
+
+@pytest.mark.parametrize("kind", sorted(TINY))
+def test_dropout_of_every_architecture_is_seen(tiny, kind):
+    """Seen is what makes two passes of one text differ."""
+    for rate in (0.0, 0.3):
+        encoder, tokeniser = load_encoder(tiny(kind), max_length=16, dropout=rate)
+        assert has_dropout(encoder) == (rate > 0)
+        inputs = tokeniser(from_python(["my card was stolen"])).pad([0])
+        first, second = (encoder.train()(dict(inputs)).pooled for _ in range(2))
+        assert torch.equal(first, second) == (rate == 0)
+
+
+def test_a_rate_for_two_views_is_given_only_where_they_rest_on_dropout(tiny):
+    without, _ = load_encoder(tiny(), max_length=16, dropout=0.0)
+    with_some, _ = load_encoder(tiny(), max_length=16, dropout=0.2)
+    assert dropout_for_views(without, None, "auto") == 0.1
+    assert dropout_for_views(without, 0.0, "auto", second_view="mask") is None
+    assert dropout_for_views(with_some, 0.2, "auto") is None
+    with pytest.raises(ConfigError, match=r"encoder\.dropout is 0, but auto compares two views"):
+        dropout_for_views(without, 0.0, "auto")
+    with pytest.raises(ConfigError, match=r"has no dropout.*set encoder\.dropout=0\.1"):
+        require_dropout_for_views(without, None, "auto")
 
 
 def test_lora_trains_few_weights_and_merges_into_plain_ones(tiny):

@@ -7,7 +7,7 @@ import torch
 from closeknit.data import Examples, from_python
 from closeknit.encoders.loading import load_encoder
 from closeknit.encoders.tokenisers import WordTokeniser
-from closeknit.encoders.tokens import Tokens
+from closeknit.encoders.tokens import Tokens, stacked
 from closeknit.errors import ConfigError
 
 
@@ -61,6 +61,84 @@ def test_tokens_equal_the_tokenizers_own_padding(tiny, kind):
         assert {key for key in ours if key != "special"} == set(theirs)
         for key, value in theirs.items():
             assert torch.equal(ours[key], value), key
+
+
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_rows_that_were_longer_than_the_maximum_are_known(tiny, kind, bare):
+    """A text that fits exactly is not cut; in a pair both texts count."""
+    _, tokeniser = load_encoder(tiny(kind), max_length=7, bare=bare)
+    texts = ["my card was stolen today", "my card was stolen today please", "refund", "late"]
+    tokens = tokeniser(Examples(texts))
+    assert tokens.truncated.tolist() == [False, True, False, False]
+    assert tokens.truncated_share() == 0.25 and tokens.truncated_share(2) == 0.5
+    assert tokens.select([1, 3]).truncated.tolist() == [True, False]
+    assert stacked([tokens, tokens]).truncated.tolist() == 2 * tokens.truncated.tolist()
+    pairs = tokeniser(Examples(["my card", "my card was lost"], ["my", "refund never came"]))
+    assert pairs.truncated.tolist() == [False, True]
+
+
+def test_a_tokenizer_that_does_not_say_what_it_cut_is_asked_again(tiny):
+    _, tokeniser = load_encoder(tiny("bert"), max_length=7)
+
+    class OfPython:
+        """The same tokenizer without the record of what was cut, as those written in Python."""
+
+        def __init__(self, tokenizer):
+            self.tokenizer = tokenizer
+
+        def __getattr__(self, name):
+            return getattr(self.tokenizer, name)
+
+        def __call__(self, *arguments, **options):
+            encoded = self.tokenizer(*arguments, **options)
+            return type(encoded)(dict(encoded))
+
+    tokeniser.tokenizer = OfPython(tokeniser.tokenizer)
+    texts = ["my card was stolen today", "my card was stolen today please", "refund"]
+    assert tokeniser(Examples(texts)).truncated.tolist() == [False, True, False]
+    assert tokeniser(Examples(texts, texts)).truncated.tolist() == [True, True, False]
+
+
+def test_words_that_were_cut_are_known():
+    tokeniser = WordTokeniser(["a", "b"], 4)
+    assert tokeniser(Examples(["a b a b", "a b a b a", ""])).truncated.tolist() == [
+        False,
+        True,
+        False,
+    ]
+    pairs = tokeniser(Examples(["a", "a b", "a"], ["b a", "b a", "b a b a"]))
+    assert pairs.truncated.tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["bert", "bare", "words"])
+def test_texts_in_chunks_give_the_tokens_of_all_at_once(tiny, monkeypatch, name):
+    if name == "words":
+        tokeniser = WordTokeniser(["my", "card", "was"], 5)
+    else:
+        _, tokeniser = load_encoder(tiny("bert"), max_length=6, bare=name == "bare")
+    texts = [("my card was stolen today please " * 2)[: 3 * place] or "?" for place in range(11)]
+    for pairs in (None, texts[::-1]):
+        whole = tokeniser(Examples(texts, pairs))
+        with monkeypatch.context() as patch:
+            patch.setattr("closeknit.encoders.tokenisers.TEXTS_AT_ONCE", 4)
+            chunked = tokeniser(Examples(texts, pairs))
+        for field in ("ids", "special", "types", "offsets", "truncated"):
+            expected, found = getattr(whole, field), getattr(chunked, field)
+            assert (expected is None) == (found is None)
+            assert expected is None or (
+                np.array_equal(expected, found) and expected.dtype == found.dtype
+            )
+
+
+def test_a_tokenizer_never_holds_all_texts_in_its_own_form(tiny, monkeypatch):
+    """Its lists and strings take many times the memory of the arrays that are kept."""
+    _, tokeniser = load_encoder(tiny("bert"), max_length=6)
+    asked = []
+    whole = tokeniser._tokenise
+    monkeypatch.setattr(tokeniser, "_tokenise", lambda part: asked.append(len(part)) or whole(part))
+    assert len(tokeniser(Examples(["my card"] * 5000))) == 5000
+    assert sum(asked) == 5000 and max(asked) <= 1024
 
 
 def test_a_length_without_room_for_text_is_refused(tiny):

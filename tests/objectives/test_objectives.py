@@ -604,3 +604,48 @@ def test_every_option_is_explained(name):
     for option in objective_options(name):
         line = next(line for line in text.splitlines() if line.strip().startswith(option + " "))
         assert len(line.split()) > 4, f"{name}.{option} has no explanation"
+
+
+# ---------------------------------------------------------------- weights of classes
+
+
+def weights_of(given, labels):
+    joint = build_objective("auto", 4, len(labels), {"class_weights": given}, labels=labels)
+    return joint.objectives["cross_entropy"].class_weights.tolist()
+
+
+def test_class_weights_go_by_name_or_by_the_sorted_order():
+    assert weights_of({"b": 2.0, "a": 1.0}, ["a", "b"]) == [1.0, 2.0]
+    assert weights_of([1.0, 2.0], ["a", "b"]) == [1.0, 2.0]
+    assert weights_of([1.0, 2.0], ["1", "2"]) == [1.0, 2.0]
+    eleven = [str(n) for n in range(11)]
+    by_name = {n: float(n) + 1.0 for n in range(11)}  # numbers from Python
+    assert weights_of(by_name, eleven) == [n + 1.0 for n in range(11)]
+    assert weights_of(by_name, sorted(eleven)) == [1.0, 2.0, 11.0, *map(float, range(3, 11))]
+
+
+@pytest.mark.parametrize("order", [sorted, lambda labels: sorted(labels, key=int)])
+def test_a_list_is_refused_where_two_orders_of_the_classes_are_possible(order):
+    """A file has them in the order of texts, and Python in the order of numbers."""
+    labels = order([str(n) for n in range(11)])
+    with pytest.raises(ConfigError, match=r"class number 3 is 2 by size and 10 as text.*\{0 = 1"):
+        weights_of([1.0] * 11, labels)
+    assert len(weights_of({label: 1.0 for label in labels}, labels)) == 11
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"refund": 1.0, "los": 2.0}, "unknown class los; did you mean lost"),
+        ({"refund": 1.0}, "no weight for the class lost"),
+        ({"refund": 1.0, "lost": "much"}, "give a list of weights"),
+        (
+            "balance",
+            "give a list of weights, a table with a weight for each class name, or balanced",
+        ),
+        ([1.0], "has 1 weights; there are 2 classes"),
+    ],
+)
+def test_class_weights_that_do_not_fit_are_refused(given, words):
+    with pytest.raises(ConfigError, match=words):
+        weights_of(given, ["lost", "refund"])

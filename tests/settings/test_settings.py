@@ -267,6 +267,33 @@ def test_the_keys_of_a_study_with_a_search_stay(selection, keys):
     assert trial.key == "c2fb6956a25ca6585d0d"
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({"train": {"validation": 0.0}}, {"train": {"validation": 0.1}}),
+        ({"encoder": {"lora_rank": 4}, "train": {"lr": 1e-3}}, {"encoder": {"lora_rank": 4}}),
+        (
+            {"train": {"accumulate": 2}},
+            {"train": {"accumulate": 2}, "objective": {"class_weights": "balanced"}},
+        ),
+        (
+            {"train": {"accumulate": 2}},
+            {"train": {"accumulate": 2}, "objective": {"name": "triple_entropy"}},
+        ),
+    ],
+)
+def test_a_rule_that_changed_counts_in_the_key_of_the_runs_it_changes(before, now):
+    """Kept runs that it cannot change are recognised, the others are computed again."""
+
+    def rules(tables):
+        tables = {"objective": {"name": "cross_entropy", **tables.get("objective", {})}, **{
+            name: table for name, table in tables.items() if name != "objective"}}  # fmt: skip
+        return RunConfig.from_dict(tables).key_content().get("rules")
+
+    assert rules(before) is None
+    assert rules(now)
+
+
 @dataclass(frozen=True)
 class LaterTrain(TrainConfig, table="train"):
     ema: float = setting(0.0, at_least=0, since=2, help="Added later.")

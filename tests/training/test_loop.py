@@ -146,9 +146,67 @@ def test_a_batch_in_parts_gives_the_gradient_of_the_whole(tiny, small):
             assert torch.allclose(value, results[0][1][key], atol=2e-4), key
 
 
+WEIGHED = {
+    "cross_entropy": {"class_weights": [0.1, 1.0, 7.0]},
+    "triple_entropy": {"class_weights": [0.1, 1.0, 7.0], "centers": 3, "ce_weight": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_parts_count_by_the_weights_of_their_classes_and_by_their_tokens(tiny, small, name):
+    """One row per part is the extreme: a mean within a part would undo every class weight."""
+    texts, labels = small
+    texts = [text * (1 + 2 * (place % 4)) for place, text in enumerate(texts)]  # of many lengths
+    results = []
+    for parts in (1, 3, 12):
+        settings = config(
+            tiny,
+            objective=name,
+            options=WEIGHED[name],
+            accumulate=parts,
+            encoder={"dropout": 0.0},
+            batch_size=12,
+        )
+        fit = ClassifierFit(from_python(texts, labels), settings)
+        results.append((run(fit), weights(fit)))
+    for losses, end in results[1:]:
+        assert losses == pytest.approx(results[0][0], rel=1e-4)
+        for key, value in end.items():
+            assert torch.allclose(value, results[0][1][key], atol=3e-4), key
+
+
+def test_parts_whose_classes_all_weigh_nothing_count_for_nothing(tiny, small):
+    settings = config(
+        tiny,
+        objective="cross_entropy",
+        options={"class_weights": [0.0, 1.0, 1.0]},
+        accumulate=8,
+        epochs=1,
+    )
+    fit = ClassifierFit(from_python(*small), settings)
+    assert all(math.isfinite(loss) and loss > 0 for loss in run(fit))
+
+
 def test_more_parts_than_the_last_batch_has_rows(tiny, small):
     fit = ClassifierFit(from_python(*small), config(tiny, accumulate=10, batch_size=35, epochs=1))
     assert all(math.isfinite(loss) for loss in run(fit))
+
+
+def test_adapters_learn_faster_than_whole_weights_and_their_heads_do_not(tiny, small):
+    """At the rate of full fine-tuning adapters end 5 to 9 points lower."""
+
+    def rates(**given):
+        settings = config(tiny, "cross_entropy", encoder={"lora_rank": 2}, **given)
+        fit = ClassifierFit(from_python(*small), settings)
+        named = zip(fit.training.groups, fit.training.rates, strict=True)
+        found = {group["name"]: rate for group, rate in named}
+        return found["encoder"], found["heads"]
+
+    full = 5e-5 * 768 / 32
+    assert rates(lr=None) == pytest.approx((20 * full, 10 * full))
+    assert rates(lr=None, lr_scale=0.5) == pytest.approx((10 * full, 5 * full))
+    assert rates(lr=1e-4) == pytest.approx((1e-4, 1e-3))
+    assert rates(lr=None, head_lr=1e-3) == pytest.approx((20 * full, 1e-3))
 
 
 def test_rates_of_encoder_heads_and_proxies_are_their_own(tiny, small):
@@ -284,8 +342,20 @@ def test_full_memory_is_answered_with_what_to_lower(tiny, small, monkeypatch):
 
     monkeypatch.setattr(fit.training.gradients, "views", full)
     with pytest.raises(
-        TrainingError, match=r"memory is full.*train\.batch_size.*train\.accumulate=2"
+        TrainingError,
+        match=r"memory is full with 10 texts.*train\.chunk_size=5 .*train\.batch_size",
     ):
+        run(fit)
+
+
+def test_full_memory_with_one_text_at_a_time_is_answered_with_its_length(tiny, small, monkeypatch):
+    fit = ClassifierFit(from_python(*small), config(tiny, chunk_size=1))
+
+    def full(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(fit.training.gradients, "views", full)
+    with pytest.raises(TrainingError, match=r"1 texts.*Lower encoder\.max_length$"):
         run(fit)
 
 

@@ -50,6 +50,30 @@ class RunConfig(Configuration):
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
+    def key_content(self) -> dict[str, dict[str, Any]]:
+        """The settings that identify a run, and the later rules that decide its result.
+
+        A rule that changed after runs were stored counts in the key of exactly the runs whose
+        result it can change, so that these are computed again and all others are recognised.
+        """
+        content = super().key_content()
+        rules = {name: True for name, holds in self._later_rules().items() if holds}
+        return {**content, "rules": rules} if rules else content
+
+    def _later_rules(self) -> dict[str, bool]:
+        options = self.objective.options
+        terms = [term for term in options.get("terms", ()) if isinstance(term, Mapping)]
+        views = {str(term.get("view", "")) for term in terms}
+        reads_tokens = self.objective.name == "triple_entropy" or any(
+            view.endswith("tokens") for view in views
+        )
+        weighs_classes = any("class_weights" in table for table in (options, *terms))
+        return {
+            "validation by distinct text": self.train.validation > 0,
+            "lora rate": self.encoder.lora_rank > 0 and self.train.lr is None,
+            "parts by mass": self.train.accumulate > 1 and (reads_tokens or weighs_classes),
+        }
+
     @classmethod
     def from_dict(cls, tables: Mapping[str, Any]) -> Self:
         """The configuration of these tables; unknown names and wrong values are refused.

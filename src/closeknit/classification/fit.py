@@ -20,11 +20,15 @@ from closeknit.classification.config import RunConfig
 from closeknit.classification.model import Model
 from closeknit.console import say
 from closeknit.data.class_names import descriptive_class_names
+from closeknit.data.distinct_texts import note_of_repeated_rows, split_distinct
 from closeknit.data.examples import Examples, label_numbers
-from closeknit.data.splits import check_classes, check_metric, split
+from closeknit.data.splits import check_classes, check_metric
+from closeknit.encoders.augmentation import dropout_for_views, dropout_note
+from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
 from closeknit.encoders.inference import outputs
-from closeknit.encoders.tokens import Tokens
+from closeknit.encoders.tokenisers import Tokeniser
+from closeknit.encoders.tokens import Tokens, truncation_note
 from closeknit.errors import ConfigError
 from closeknit.metrics import classification_scores, confusion
 from closeknit.models.fit import Fit, Stage
@@ -76,6 +80,7 @@ class ClassifierFit(Fit[Model]):
         self.tell = tell
         self.world = world or this_world()
         check_classes(examples)
+        self._note_repeated_rows(examples, validation)
         examples, validation = _hold_out(examples, validation, config.train, lane)
         names = list(labels) if labels is not None else examples.classes
         if validation is not None:
@@ -86,10 +91,13 @@ class ClassifierFit(Fit[Model]):
         examples = self._with_class_names(examples, names, lane)
         if config.encoder.name == "textcnn":
             stock = lane = None  # TextCNN knows the words of its training rows only
-        self.model, self.objective = new_model(examples, names, config, self.world, stock)
+        log = self.tell if self.world.main else None
+        self.model, self.objective = new_model(examples, names, config, self.world, stock, log)
+        self.config = config = self.model.config
         if stock is not None and lane is None:
             self.model.encoder = copy.deepcopy(self.model.encoder)
         self.tokens = self.model.tokens(examples)
+        self._note_truncation()
         self.y = label_numbers(examples, names)
         self.per_epoch = batches_per_epoch(len(self.y), options.batch_size)
         training = self._training(lane)
@@ -99,6 +107,21 @@ class ClassifierFit(Fit[Model]):
         self.confusion: Tensor | None = None  # of the last evaluation
         self.stages = [Stage(self._session(training, folder, resume), after=self._finish)]
         self._warn_of_idle_adaptation()
+
+    def _note_repeated_rows(self, examples: Examples, validation: Examples | None) -> None:
+        """Say how many rows of a given validation part are training rows too."""
+        if validation is None or not self.world.main:
+            return
+        note = note_of_repeated_rows(examples, validation, "validation")
+        if note is not None:
+            self.tell(note)
+
+    def _note_truncation(self) -> None:
+        """Record and say which share of the training texts is longer than `max_length`."""
+        share = self.tokens.truncated_share(self.rows)
+        self.model.metrics["truncated"] = round(share, 4)
+        if share and self.world.main:
+            self.tell(truncation_note(share, self.config.encoder.max_length))
 
     def _with_class_names(
         self, examples: Examples, names: Sequence[str], lane: Lane | None
@@ -262,11 +285,11 @@ def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> obje
 def _hold_out(
     examples: Examples, validation: Examples | None, options: TrainConfig, lane: Lane | None
 ) -> tuple[Examples, Examples | None]:
-    """The training rows and the validation rows; `train.validation` holds out a share where none
-    are given.
+    """The training rows and the validation rows; `train.validation` holds out a share of the
+    distinct texts where none are given.
     """
     if validation is None and options.validation > 0:
-        kept, held_out = split(examples.required_labels, options.validation, options.seed)
+        kept, held_out = split_distinct(examples, options.validation, options.seed)
         if lane is not None:
             lane.rows = lane.rows[kept]
         return examples.select(kept), examples.select(held_out)
@@ -284,18 +307,17 @@ def new_model(
     config: RunConfig,
     world: World,
     stock: Stock | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> tuple[Model, Joint]:
     """An untrained classifier for these rows, and the objective that will train it.
 
     Encoder, objective and heads draw from streams of their own: two objectives under one seed start
-    from the same classifier. An encoder from a stock is the stock's own.
+    from the same classifier. An encoder from a stock is the stock's own. Where the objective
+    compares two views of a text and the encoder has no dropout, the configuration of the model has
+    a rate for it, and `tell` is told.
     """
     seed, counts = config.train.seed, Counter(examples.required_labels)
-    if stock is not None:
-        encoder, tokeniser = stock.take(config.encoder, seed, world)
-    else:
-        with seeded(world, seed, randomness.ENCODER):
-            encoder, tokeniser = config.encoder.load(examples)
+    encoder, tokeniser = _load_encoder(examples, config, world, stock)
     with seeded(world, seed, randomness.OBJECTIVE):
         objective = build_objective(
             config.objective.name,
@@ -305,6 +327,15 @@ def new_model(
             labels=labels,
             counts=[counts[label] for label in labels],
         )
+    if objective.copies > 1:
+        name = config.objective.name
+        rate = dropout_for_views(encoder, config.encoder.dropout, name)
+        if rate is not None:
+            if tell is not None:
+                tell(dropout_note(encoder, rate, name))
+            dropping = dataclasses.replace(config.encoder, dropout=rate)
+            config = dataclasses.replace(config, encoder=dropping)
+            encoder, tokeniser = _load_encoder(examples, config, world, stock)
     with seeded(world, seed, randomness.HEADS):
         heads = build_heads(encoder, len(labels), objective.views)
     if objective.classifier == "centroid":
@@ -314,3 +345,12 @@ def new_model(
     return Model(
         encoder, heads, tokeniser, labels, config, paired=examples.pairs is not None
     ), objective
+
+
+def _load_encoder(
+    examples: Examples, config: RunConfig, world: World, stock: Stock | None
+) -> tuple[Encoder, Tokeniser]:
+    if stock is not None:
+        return stock.take(config.encoder, config.train.seed, world)
+    with seeded(world, config.train.seed, randomness.ENCODER):
+        return config.encoder.load(examples)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from closeknit.data.examples import Examples, from_python, label_numbers
 from closeknit.data.splits import check_classes
+from closeknit.encoders.augmentation import require_dropout_for_views
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import build_heads
 from closeknit.encoders.inference import Floats, outputs
@@ -60,6 +61,8 @@ def make_task(
             f"the objective is a {type(objective).__name__}; say which view of the model it reads: "
             'Joint([Term("mine", 1.0, objective, "pooled")])'
         )
+    if objective.copies > 1:
+        require_dropout_for_views(encoder, None, f"the objective of the task {name}")
     with seeded(world, seed, randomness.HEADS):
         heads = build_heads(encoder, len(classes), objective.views)
     if batch_size < 1:

@@ -12,8 +12,9 @@ from closeknit.classification.model import Model
 from closeknit.console import say
 from closeknit.data import catalogue
 from closeknit.data.class_names import class_name_as_words
-from closeknit.data.examples import DataSet, Examples, Fingerprint
-from closeknit.data.splits import Parts, split
+from closeknit.data.distinct_texts import note_of_repeated_rows, split_distinct
+from closeknit.data.examples import DataSet, Fingerprint
+from closeknit.data.splits import Parts
 from closeknit.models.run import RunFolder
 from closeknit.training.processes import leave
 
@@ -80,25 +81,14 @@ def parts_of(data: DataSet, config: RunConfig, *, tell: bool = True) -> Parts:
     validation, test = data.parts.get("validation"), data.parts.get("test")
     share = config.data.test
     if test is None and validation is None and share > 0:
-        kept, held_out = split(training.required_labels, share, config.train.seed)
+        kept, held_out = split_distinct(training, share, config.train.seed)
         if tell:
             say(
                 f"{data.name} has no test part: {len(held_out)} of its {len(training)} rows are held out to score "
                 "the model (data.test=0 trains on all)"
             )
         training, test = training.select(kept), training.select(held_out)
-    if tell and test is not None:
-        _warn_of_leaks(training, test)
+    note = None if test is None else note_of_repeated_rows(training, test, "test")
+    if tell and note is not None:
+        say(note)
     return Parts(training, validation, test)
-
-
-def _warn_of_leaks(training: Examples, test: Examples) -> None:
-    """Say how many test rows are among the training rows, word for word."""
-    known = set(zip(training.texts, training.pairs or training.texts, strict=True))
-    rows = zip(test.texts, test.pairs or test.texts, strict=True)
-    leaked = sum(row in known for row in rows)
-    if leaked:
-        say(
-            f"{leaked} of the {len(test)} test rows are among the training rows too, word for word: "
-            "the score will be better than on new texts"
-        )

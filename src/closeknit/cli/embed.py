@@ -38,8 +38,8 @@ def embed(
     pooling: Annotated[
         str | None,
         typer.Option(
-            help="first, mean or own (the encoder's pooler). Default: that of the model; for an "
-            "encoder that was not trained here, mean."
+            help="first, mean or own (the encoder's pooler). Default: that of the model, as its "
+            "folder declares it, else mean."
         ),
     ] = None,
     normalize: Annotated[

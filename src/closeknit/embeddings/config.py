@@ -93,6 +93,16 @@ class MethodConfig(SettingsTable, table="method"):
             return self.mask
         return 5 if self.name == "mirror" and self.level == "sentence" else 0
 
+    def second_view(self, paired: bool) -> str:
+        """What makes the second view of a text differ from the first: `dropout` where dropout alone
+        does.
+        """
+        if paired:
+            return "pairs"
+        if self.noise != "dropout":
+            return self.noise
+        return "mask" if self.span else "dropout"
+
     def head_use(self, pooling: str, paired: bool) -> str:
         """How SimCSE's layer is used, with `auto` resolved.
 

@@ -20,11 +20,18 @@ from closeknit.data.sentences import Sentences
 from closeknit.embeddings.config import EmbeddingConfig, MethodConfig
 from closeknit.embeddings.model import Dense, SentenceModel
 from closeknit.embeddings.scores import geometry_scores, sts_scores
-from closeknit.encoders.augmentation import drophead, mask_spans, without_dropout
+from closeknit.encoders.augmentation import (
+    drophead,
+    dropout_for_views,
+    dropout_note,
+    mask_spans,
+    without_dropout,
+)
+from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import LanguageHead
 from closeknit.encoders.loading import load_language_head
 from closeknit.encoders.tokenisers import PretrainedTokeniser, Tokeniser
-from closeknit.encoders.tokens import Tokens, stacked
+from closeknit.encoders.tokens import Tokens, stacked, truncation_note
 from closeknit.errors import ConfigError, DataError
 from closeknit.models.fit import Fit, Stage
 from closeknit.objectives.joint import Joint, Term
@@ -71,9 +78,8 @@ class EmbeddingFit(Fit[SentenceModel]):
         self.world = world or this_world()
         check_data(sentences, config.method)
         _check_training(config, validated=validation is not None)
-        with seeded(self.world, config.train.seed, randomness.ENCODER):
-            encoder, tokeniser = config.encoder.load()
-        self.model = SentenceModel(encoder, tokeniser, config)
+        encoder, tokeniser = self._load_encoder()
+        self.model = SentenceModel(encoder, tokeniser, self.config)
         self._make_head()
         main = Stage(self._main_session(folder, resume), around=self._noise, after=self._finish)
         self.stages = [main]
@@ -83,6 +89,23 @@ class EmbeddingFit(Fit[SentenceModel]):
             self.stages = [first, main]
         else:
             self.stages = [dataclasses.replace(main, before=self._note_start)]
+
+    def _load_encoder(self) -> tuple[Encoder, Tokeniser]:
+        """The encoder to train; with dropout where the two views of a text need it."""
+        config = self.config
+        with seeded(self.world, config.train.seed, randomness.ENCODER):
+            encoder, tokeniser = config.encoder.load()
+        method = config.method.name
+        second_view = config.method.second_view(paired=len(self.sentences.columns) > 1)
+        rate = dropout_for_views(encoder, config.encoder.dropout, method, second_view=second_view)
+        if rate is None:
+            return encoder, tokeniser
+        if self.world.main:
+            self.tell(dropout_note(encoder, rate, method))
+        dropping = dataclasses.replace(config.encoder, dropout=rate)
+        self.config = dataclasses.replace(config, encoder=dropping)
+        with seeded(self.world, config.train.seed, randomness.ENCODER):
+            return dropping.load()
 
     def _make_head(self) -> None:
         """The dense layer on the pooled vector, where the method has one."""
@@ -124,6 +147,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         parts = [tokeniser(Examples(column)) for column in texts]
         lengths = np.max([part.lengths for part in parts], axis=0)
         whole, rows = stacked(parts), len(self.sentences)
+        self._note_truncation(whole)
         plan = length_grouped(lengths, options.batch_size, options.seed)
         per_epoch = batches_per_epoch(rows, options.batch_size)
         groups = torch.from_numpy(self.sentences.groups).to(self.world.device)
@@ -148,6 +172,13 @@ class EmbeddingFit(Fit[SentenceModel]):
             return Batch(views.pad(np.arange(len(views))), y, drawn_rows, filler)
 
         return batch, per_epoch
+
+    def _note_truncation(self, tokens: Tokens) -> None:
+        """Record and say which share of the texts is longer than `max_length`."""
+        share = tokens.truncated_share()
+        self.model.metrics["truncated"] = round(share, 4)
+        if share and self.world.main:
+            self.tell(truncation_note(share, self.config.encoder.max_length))
 
     def _adaptation(self, folder: Path | None, resume: bool) -> Loop:
         """Masked-language modelling on all texts, before anything else."""

@@ -11,6 +11,7 @@ import numpy as np
 from closeknit.charts.png import alignment_uniformity, pyplot
 from closeknit.console import say
 from closeknit.data.catalogue import load
+from closeknit.data.distinct_texts import split_distinct
 from closeknit.data.evaluation_sets import (
     LabelledPairs,
     Lexicon,
@@ -22,7 +23,6 @@ from closeknit.data.evaluation_sets import (
 from closeknit.data.examples import DataSet, Examples
 from closeknit.data.scored_pairs import ScoredPairs, read_suites
 from closeknit.data.sentences import read_sentences
-from closeknit.data.splits import split
 from closeknit.data.tables import Columns
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.score_tables import Score, score_pairs, score_rows
@@ -222,7 +222,7 @@ def _train_and_test(data: DataSet) -> tuple[Examples, Examples]:
     test = data.parts.get("test")
     if test is not None:
         return train, test
-    kept, held_out = split(train.required_labels, _TEST_SHARE, _SPLIT_SEED)
+    kept, held_out = split_distinct(train, _TEST_SHARE, _SPLIT_SEED)
     return train.select(kept), train.select(held_out)
 
 

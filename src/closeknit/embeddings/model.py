@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from closeknit.console import progress_bar
 from closeknit.embeddings.config import EmbeddingConfig
+from closeknit.embeddings.declared import declared_modules
 from closeknit.encoders.config import EncoderConfig
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.inference import Floats, encode_texts, existing_device
@@ -167,8 +168,10 @@ def _shared_layer(folder: Path, encoder: Encoder) -> Dense | None:
 def load_sentence_model(
     source: str | Path, *, pooling: str | None = None, bare: bool = False
 ) -> SentenceModel:
-    """A model folder of Closeknit (of any kind), or any encoder by name or folder, mean-pooled
-    unless told otherwise.
+    """A model folder of Closeknit (of any kind), or any encoder by name or folder.
+
+    Unless told otherwise, an encoder is pooled as its `modules.json` declares, and by the mean
+    where it declares nothing.
 
     A `bare` one is there sooner where it is a model folder, and can be used but neither trained nor
     saved.
@@ -190,5 +193,14 @@ def load_sentence_model(
             encoder, shared = Encoder(encoder.trunk, pooling, encoder.name), None
         config = EmbeddingConfig(EncoderConfig(str(source), encoder.pooling, length))
         return SentenceModel(encoder, tokeniser, config, shared).to(existing_device(None))
-    name = None if str(source) == "default" else str(source)
-    return SentenceModel.untrained(name, pooling=pooling or "mean")
+    if str(source) == "default":
+        return SentenceModel.untrained(None, pooling=pooling or "mean")
+    declared = declared_modules(source) if pooling is None else None
+    if declared is None:
+        return SentenceModel.untrained(str(source), pooling=pooling or "mean")
+    model = SentenceModel.untrained(str(source), pooling=declared.pooling)
+    if declared.dense is not None:
+        model.dense = Dense(model.encoder.dim)
+        fill(model.dense.linear, declared.dense, Path(source) / "modules.json")
+        model.to(existing_device(None))
+    return model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ from closeknit.data.examples import Examples, Fingerprint
 from closeknit.data.scored_pairs import ScoredPairs
 from closeknit.data.sentences import Sentences
 from closeknit.embeddings.config import EmbeddingConfig
+from closeknit.embeddings.declared import declared_modules
 from closeknit.embeddings.fit import EmbeddingFit, check_data
 from closeknit.embeddings.model import SentenceModel, is_sentence_encoder
 from closeknit.embeddings.negatives import mine_negatives
+from closeknit.errors import ModelError
 from closeknit.models.run import RunFolder
 from closeknit.training.processes import leave
 
@@ -38,6 +41,7 @@ def embed_in_folder(
     check_data(sentences, config.method, mine=mine)
     if world.main and is_sentence_encoder(config.encoder.name):
         _warn_of_trained_encoder(config)
+        _note_other_pooling(config)
     if mine:
         sentences = _with_mined_negatives(sentences, config, show=world.main)
     identity = {
@@ -62,6 +66,20 @@ def _warn_of_trained_encoder(config: EmbeddingConfig) -> None:
         f"{name} is a trained sentence encoder already: a little more text can make it worse. "
         "Validate on scored pairs (--validation), and compare with `closeknit evaluate-embeddings`"
     )
+
+
+def _note_other_pooling(config: EmbeddingConfig) -> None:
+    """Say where a sentence encoder was trained with another pooling than the run has."""
+    name, pooling = config.encoder.name, config.encoder.pooling
+    if name is None:
+        return
+    with contextlib.suppress(ModelError):  # a declaration that cannot be followed is not followed
+        declared = declared_modules(name)
+        if declared is not None and declared.pooling != pooling:
+            say(
+                f"{name} was trained with pooling {declared.pooling}; this run uses {pooling} "
+                "(encoder.pooling)"
+            )
 
 
 def _with_mined_negatives(

@@ -1,4 +1,4 @@
-"""Two ways to make different views of one text: masked spans and dropped attention heads."""
+"""Ways to make different views of one text: masked spans, dropout and dropped attention heads."""
 
 from __future__ import annotations
 
@@ -38,15 +38,14 @@ def mask_spans(
     return masked
 
 
-# ---------------------------------------------------------------- dropped attention heads
+# ---------------------------------------------------------------- dropout
 
-# How the architectures name the layer that multiplies the joined heads by their output weights.
-_OUTPUT_LAYERS = ("attention.output.dense", "attention.dense", "attention.out_lin", "attn.Wo")
+# The dropout rate of an encoder that has none of its own, where two views of a text need one.
+DROPOUT_FOR_VIEWS = 0.1
 
 
-@contextlib.contextmanager
-def without_dropout(encoder: Encoder) -> Iterator[None]:
-    """Sets all dropout rates of the encoder to 0 inside the `with` block."""
+def _dropout_rates(encoder: Encoder) -> list[tuple[nn.Module, str, float]]:
+    """(module, attribute, rate) of everything in an encoder that drops out."""
     rates: list[tuple[nn.Module, str, float]] = []
     for module in encoder.modules():
         # Some architectures keep the dropout rate of their attention as a number, not as a module.
@@ -54,6 +53,13 @@ def without_dropout(encoder: Encoder) -> Iterator[None]:
         rate = getattr(module, name, None)
         if isinstance(rate, float):
             rates.append((module, name, rate))
+    return rates
+
+
+@contextlib.contextmanager
+def without_dropout(encoder: Encoder) -> Iterator[None]:
+    """Sets all dropout rates of the encoder to 0 inside the `with` block."""
+    rates = _dropout_rates(encoder)
     for module, name, _ in rates:
         setattr(module, name, 0.0)
     try:
@@ -61,6 +67,54 @@ def without_dropout(encoder: Encoder) -> Iterator[None]:
     finally:
         for module, name, rate in rates:
             setattr(module, name, rate)
+
+
+def has_dropout(encoder: Encoder) -> bool:
+    """Whether two passes of one text through the encoder differ in training."""
+    return any(rate > 0 for _, _, rate in _dropout_rates(encoder))
+
+
+def dropout_for_views(
+    encoder: Encoder, asked: float | None, reader: str, *, second_view: str = "dropout"
+) -> float | None:
+    """The dropout rate that an encoder must be loaded with, so that two views of a text differ.
+
+    None says that it can stay as it is. `asked` is `encoder.dropout`, and `reader` names what
+    compares the views. `second_view` says what makes the second view of a text; only views by
+    dropout alone need a rate above 0, so any other value is answered with None.
+    """
+    if second_view != "dropout" or has_dropout(encoder):
+        return None
+    if asked is not None:
+        raise ConfigError(
+            f"encoder.dropout is {asked:g}, but {reader} compares two views of each text that "
+            "differ by dropout alone; leave encoder.dropout open, or set it above 0"
+        )
+    return DROPOUT_FOR_VIEWS
+
+
+def require_dropout_for_views(encoder: Encoder, asked: float | None, reader: str) -> None:
+    """Refuse an encoder whose two views of a text would be equal; see `dropout_for_views`."""
+    rate = dropout_for_views(encoder, asked, reader)
+    if rate is not None:
+        raise ConfigError(
+            f"{encoder.name} has no dropout, but {reader} compares two views of each text that "
+            f"differ by dropout alone; set encoder.dropout={rate}"
+        )
+
+
+def dropout_note(encoder: Encoder, rate: float, reader: str) -> str:
+    """The line that says that a dropout rate was set."""
+    return (
+        f"{encoder.name} has no dropout of its own, but {reader} compares two views of each text "
+        f"that differ by dropout alone: encoder.dropout is set to {rate}"
+    )
+
+
+# ---------------------------------------------------------------- dropped attention heads
+
+# How the architectures name the layer that multiplies the joined heads by their output weights.
+_OUTPUT_LAYERS = ("attention.output.dense", "attention.dense", "attention.out_lin", "attn.Wo")
 
 
 @contextlib.contextmanager
@@ -75,7 +129,7 @@ def drophead(encoder: Encoder, p: float) -> Iterator[None]:
     layers = [
         module
         for name, module in encoder.trunk.named_modules()
-        if name.endswith(_OUTPUT_LAYERS) and isinstance(module, nn.Linear)
+        if name.endswith(_OUTPUT_LAYERS) and _is_linear(module)
     ]
     if not layers or not heads:
         raise ConfigError(
@@ -94,6 +148,11 @@ def drophead(encoder: Encoder, p: float) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _is_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear layer, by itself or with a low-rank adapter around it."""
+    return isinstance(getattr(module, "base_layer", module), nn.Linear)
 
 
 def head_factors(joined: Tensor, heads: int, p: float) -> Tensor:

@@ -34,7 +34,8 @@ class EncoderConfig(SettingsTable, table="encoder"):
         at_least=0,
         at_most=1,
         help="Replaces every dropout rate of the architecture. 0 switches dropout off, and none "
-        "leaves the rates as they are.",
+        "leaves the rates as they are. An objective whose two views of a text differ by dropout alone "
+        "sets 0.1 where this is none and the architecture has no dropout, and refuses 0.",
     )
     lora_rank: int = setting(
         0,

@@ -351,9 +351,14 @@ def add_lora(trunk: Any, rank: int) -> Any:
     return peft.get_peft_model(trunk, settings)
 
 
+def has_adapters(encoder: Encoder) -> bool:
+    """Whether low-rank adapters are trained instead of the weights of the trunk."""
+    return hasattr(encoder.trunk, "merge_and_unload")
+
+
 def merged_trunk(encoder: Encoder) -> Any:
     """The trunk without adapters. If it has adapters, they are added to a copy of the weights."""
-    if not hasattr(encoder.trunk, "merge_and_unload"):
+    if not has_adapters(encoder):
         return encoder.trunk
     import copy
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from closeknit.data.examples import Examples
-from closeknit.encoders.tokens import Tokens
+from closeknit.encoders.tokens import Tokens, stacked
 from closeknit.errors import ConfigError, ModelError
 
 
@@ -30,6 +31,23 @@ class Tokeniser(Protocol):
 
     def save(self, folder: Path) -> None:
         """Writes the files of the tokeniser to a folder."""
+
+
+TEXTS_AT_ONCE = 1024  # a tokeniser's lists and strings take many times the memory of its arrays
+
+
+def tokenised_in_chunks(examples: Examples, tokenise: Callable[[Examples], Tokens]) -> Tokens:
+    """The tokens of all examples, of which a few at a time are held in the tokeniser's own form."""
+    if len(examples) <= TEXTS_AT_ONCE:
+        return tokenise(examples)
+    starts = range(0, len(examples), TEXTS_AT_ONCE)
+    return stacked([tokenise(_slice_of(examples, start)) for start in starts])
+
+
+def _slice_of(examples: Examples, start: int) -> Examples:
+    stop = start + TEXTS_AT_ONCE
+    pairs = None if examples.pairs is None else examples.pairs[start:stop]
+    return Examples(examples.texts[start:stop], pairs)
 
 
 class PretrainedTokeniser:
@@ -48,6 +66,9 @@ class PretrainedTokeniser:
         self.unknown_id: int | None = tokenizer.unk_token_id
 
     def __call__(self, examples: Examples) -> Tokens:
+        return tokenised_in_chunks(examples, self._tokenise)
+
+    def _tokenise(self, examples: Examples) -> Tokens:
         encoded = self.tokenizer(
             examples.texts,
             examples.pairs,
@@ -64,7 +85,21 @@ class PretrainedTokeniser:
             pad_id=self.tokenizer.pad_token_id,
             pad_type=self.tokenizer.pad_token_type_id,
             pad_left=self.tokenizer.padding_side == "left",
+            truncated=self._truncated(examples, encoded),
         )
+
+    def _truncated(self, examples: Examples, encoded: Any) -> npt.NDArray[np.bool_]:
+        """Which rows were longer than `max_length`."""
+        if encoded.encodings is not None:
+            return np.array([bool(one.overflowing) for one in encoded.encodings], dtype=bool)
+        # A tokenizer that is written in Python does not say: the longest rows are tokenised again.
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
+        truncated = lengths >= self.max_length
+        for row in np.flatnonzero(truncated):
+            second = None if examples.pairs is None else examples.pairs[row]
+            whole = self.tokenizer(examples.texts[row], second, verbose=False)
+            truncated[row] = len(whole["input_ids"]) > self.max_length
+        return truncated
 
     def save(self, folder: Path) -> None:
         """Writes the files of the tokeniser to a folder."""
@@ -149,6 +184,9 @@ class FileTokeniser:
         return not any(settings.get(key) for key in cls.NOT_SUPPORTED)
 
     def __call__(self, examples: Examples) -> Tokens:
+        return tokenised_in_chunks(examples, self._tokenise)
+
+    def _tokenise(self, examples: Examples) -> Tokens:
         texts: list[Any] = list(examples.texts)
         if examples.pairs is not None:
             texts = list(zip(examples.texts, examples.pairs, strict=True))
@@ -162,6 +200,7 @@ class FileTokeniser:
             pad_id=self.pad_id,
             pad_type=self.pad_type,
             pad_left=self.pad_left,
+            truncated=np.array([bool(one.overflowing) for one in encoded], dtype=bool),
         )
 
     def save(self, folder: Path) -> None:
@@ -337,14 +376,29 @@ class WordTokeniser:
         return len(self.words) + 3
 
     def __call__(self, examples: Examples) -> Tokens:
+        return tokenised_in_chunks(examples, self._tokenise)
+
+    def _tokenise(self, examples: Examples) -> Tokens:
         rows: list[list[int]] = []
+        truncated = np.zeros(len(examples), dtype=bool)
         for i, text in enumerate(examples.texts):
             row = self._ids(text)
+            whole = len(row)
             if examples.pairs is not None:
-                row = self._joined(row, self._ids(examples.pairs[i]))
+                second = self._ids(examples.pairs[i])
+                whole += 1 + len(second)
+                row = self._joined(row, second)
+            truncated[i] = whole > self.max_length
             rows.append(row[: self.max_length] or [self.UNKNOWN])
         ids = _flat(rows)
-        return Tokens(ids, ids == self.SEPARATOR, None, _offsets(rows), self.PAD)
+        return Tokens(
+            ids,
+            ids == self.SEPARATOR,
+            None,
+            _offsets(rows),
+            self.PAD,
+            truncated=truncated,
+        )
 
     def _joined(self, first: list[int], second: list[int]) -> list[int]:
         """Both texts of a pair. If both are long, each gets half of the tokens."""
@@ -371,7 +425,8 @@ class WordTokeniser:
 
 
 def _flat(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:
-    return np.fromiter((value for row in rows for value in row), dtype=np.int64)
+    total = sum(len(row) for row in rows)
+    return np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64, count=total)
 
 
 def _offsets(rows: Sequence[Sequence[int]]) -> npt.NDArray[np.int64]:

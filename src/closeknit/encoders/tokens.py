@@ -23,6 +23,7 @@ class Tokens:
     pad_id: int
     pad_type: int = 0
     pad_left: bool = False
+    truncated: npt.NDArray[np.bool_] | None = None  # (rows,) whose text was longer; None: not known
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -32,6 +33,12 @@ class Tokens:
         """The number of tokens of each row."""
         return np.diff(self.offsets)
 
+    def truncated_share(self, rows: int | None = None) -> float:
+        """The share of the texts that were longer than the maximum, of all or the first `rows`."""
+        if self.truncated is None or len(self) == 0:
+            return 0.0
+        return float(self.truncated[:rows].mean())
+
     def select(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> Tokens:
         """The tokens of these rows only."""
         spans = [slice(self.offsets[row], self.offsets[row + 1]) for row in rows]
@@ -39,7 +46,8 @@ class Tokens:
         def take(flat: npt.NDArray[Any]) -> npt.NDArray[Any]:
             return np.concatenate([flat[span] for span in spans]) if spans else flat[:0]
 
-        lengths = self.lengths[np.asarray(rows, dtype=np.int64)]
+        numbers = np.asarray(rows, dtype=np.int64)
+        lengths = self.lengths[numbers]
         return Tokens(
             ids=take(self.ids),
             special=take(self.special),
@@ -48,12 +56,22 @@ class Tokens:
             pad_id=self.pad_id,
             pad_type=self.pad_type,
             pad_left=self.pad_left,
+            truncated=None if self.truncated is None else self.truncated[numbers],
         )
 
     def pad(self, rows: Sequence[int] | npt.NDArray[np.int64]) -> dict[str, Tensor]:
         """The inputs of the encoder for these rows, padded to the longest of them."""
         rows = np.asarray(rows, dtype=np.int64)
         return Shelf(self).lay(torch.from_numpy(rows), int(self.lengths[rows].max()))
+
+
+def truncation_note(share: float, max_length: int) -> str:
+    """The line that says which share of the training texts is cut, and which setting decides."""
+    percent = f"{100 * share:.0f} %" if share >= 0.005 else "less than 1 %"
+    return (
+        f"{percent} of the training texts are longer than {max_length} tokens and are cut there; "
+        "encoder.max_length sets the limit"
+    )
 
 
 class Shelf:
@@ -101,6 +119,9 @@ def stacked(parts: Sequence[Tokens]) -> Tokens:
     types: npt.NDArray[np.int64] | None = None
     if first.types is not None:
         types = np.concatenate([part.types for part in parts if part.types is not None])
+    truncated: npt.NDArray[np.bool_] | None = None
+    if first.truncated is not None:
+        truncated = np.concatenate([part.truncated for part in parts if part.truncated is not None])
     lengths = np.concatenate([part.lengths for part in parts])
     return Tokens(
         ids=np.concatenate([part.ids for part in parts]),
@@ -110,4 +131,5 @@ def stacked(parts: Sequence[Tokens]) -> Tokens:
         pad_id=first.pad_id,
         pad_type=first.pad_type,
         pad_left=first.pad_left,
+        truncated=truncated,
     )

@@ -50,7 +50,8 @@ def read_views(
             is_masked = y >= 0  # (R, T)
             views[name] = View(heads[name](encoded.hidden[is_masked]), y[is_masked])
         elif name.endswith("tokens"):
-            views[name] = _token_view(encoded, y, _chosen_tokens(encoded, name, chunk), gaps)
+            is_chosen = _chosen_tokens(encoded.mask, encoded.special, name, chunk)
+            views[name] = _token_view(encoded, y, is_chosen, gaps)
     return {name: views[name] for name in wanted}
 
 
@@ -70,13 +71,23 @@ def _in_product_precision(z: Tensor) -> Tensor:
     return z
 
 
-def _chosen_tokens(encoded: Encoded, view: str, chunk: bool) -> Tensor:
+def _chosen_tokens(mask: Tensor, special: Tensor, view: str, chunk: bool) -> Tensor:
     """A mask (R, T) of the tokens that a view takes."""
     if view == "tokens":
-        return encoded.mask
+        return mask
     if view == "content_tokens":
-        return encoded.mask & ~encoded.special
+        return mask & ~special
     if chunk:
-        return torch.ones_like(encoded.mask)
+        return torch.ones_like(mask)
     # All positions up to the longest text of this batch, even if the tensors are wider.
-    return encoded.mask.any(0).expand_as(encoded.mask)
+    return mask.any(0).expand_as(mask)
+
+
+def tokens_in_view(inputs: dict[str, Tensor], y: Tensor, view: str) -> Tensor | None:
+    """The number of tokens () that a view reads of a batch; None for a view of whole texts."""
+    if view == "masked_tokens":
+        return (y >= 0).sum()
+    if not view.endswith("tokens"):
+        return None
+    mask = inputs["attention_mask"].bool()  # (R, T)
+    return _chosen_tokens(mask, inputs["special"], view, chunk=False).sum()

@@ -55,7 +55,14 @@ class Stock:
         if (kind, drawn) not in self._encoders:
             with seeded(world, seed, randomness.ENCODER):
                 encoder, tokeniser = config.load(bare=True)
-            self._encoders = {(kind, drawn): encoder.to(world.device)}
+            # The same encoder with another dropout rate is kept too: an objective that compares two
+            # views of a text first takes the encoder as it is, and then with the rate it needs.
+            self._encoders = {
+                (other, seed): kept
+                for (other, seed), kept in list(self._encoders.items())[-1:]
+                if dataclasses.replace(other, dropout=kind.dropout) == kind and seed == drawn
+            }
+            self._encoders[kind, drawn] = encoder.to(world.device)
             if tokens not in self._tokenisers:
                 self._tokenisers[tokens] = RememberingTokeniser(tokeniser, self.texts)
         encoder = self._encoders[kind, drawn]

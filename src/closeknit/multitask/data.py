@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from closeknit.data import catalogue
+from closeknit.data.distinct_texts import rows_without, split_distinct
 from closeknit.data.examples import DataSet, Examples, Fingerprint, Rows, concatenate
-from closeknit.data.splits import Parts, check_classes, split, subset
+from closeknit.data.splits import Parts, check_classes, subset
 from closeknit.data.tables import read_file
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
@@ -89,8 +89,8 @@ def _in_parts(
         raise DataError(f"{training.name} has {len(training)} rows to train on; that is too few")
     if not holds_out:
         return dataclasses.replace(own, train=training)
-    training, validation = _hold_out(training, config.train.validation, config.train.seed)
-    return Parts(_without_leaks(name, training, [validation], config, tell), validation, own.test)
+    kept, held_out = split_distinct(training, config.train.validation, config.train.seed)
+    return Parts(training.select(kept), training.select(held_out), own.test)
 
 
 def _without_leaks(
@@ -102,18 +102,16 @@ def _without_leaks(
     whose: str = "",
 ) -> Examples:
     """The training rows that are in none of these parts."""
-    alike = [part for part in held if (part.pairs is None) == (rows.pairs is None)]
-    if config.tasks[name].leaks != "drop" or not alike:
+    if config.tasks[name].leaks != "drop" or not held:
         return rows
-    seen = {key for part in alike for key in row_keys(part)}
-    kept = [row for row, key in enumerate(row_keys(rows)) if key not in seen]
+    kept = rows_without(rows, held)
     if len(kept) == len(rows):
         return rows
     where, keeps = (
         f"also in the validation or test part{whose}",
         f"(tasks.{name}.leaks=keep keeps them)",
     )
-    if not kept:
+    if len(kept) == 0:
         raise DataError(f"every training row is {where} {keeps}")
     tell(
         f"{name}: {len(rows) - len(kept):,} of {len(rows):,} training rows are {where} and are left out {keeps}"
@@ -190,18 +188,6 @@ def as_asked(examples: Examples, task: TaskConfig) -> Examples:
     return dataclasses.replace(examples, scores=None)
 
 
-def row_keys(examples: Examples) -> list[tuple[str, ...]]:
-    """What makes two rows the same: their words, whatever the case, punctuation and order of the
-    pair.
-    """
-    columns = [column for column in (examples.texts, examples.pairs) if column is not None]
-    words = [
-        [" ".join(re.findall(r"\w+", text.lower())) or text for text in column]
-        for column in columns
-    ]
-    return [tuple(sorted(row)) for row in zip(*words, strict=True)]
-
-
 def _drawn(examples: Examples, rows: int, seed: int) -> Rows:
     if examples.labels is not None:
         return subset(examples.labels, rows, seed)
@@ -214,20 +200,6 @@ def _fewer(examples: Examples, scale: float, seed: int) -> Examples:
         len(examples), max(round(scale * len(examples)), 16, 2 * len(set(examples.labels or ())))
     )
     return examples.select(_drawn(examples, rows, seed))
-
-
-def _hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
-    if examples.labels is not None:
-        kept, held_out = split(examples.labels, share, seed)
-    else:
-        amount = max(2, round(share * len(examples)))
-        if len(examples) - amount < 2:
-            raise DataError(
-                f"train.validation is {share}: {amount} of {len(examples)} rows are held out, too few are left to train on"
-            )
-        held_out = _drawn(examples, amount, seed)
-        kept = np.setdiff1d(np.arange(len(examples)), held_out)
-    return examples.select(kept), examples.select(held_out)
 
 
 def fingerprint(tasks: Mapping[str, Parts]) -> dict[str, Any]:

@@ -13,11 +13,13 @@ import numpy as np
 from torch import nn
 
 from closeknit.console import say
+from closeknit.data.distinct_texts import row_keys
 from closeknit.data.examples import Examples
 from closeknit.data.sentences import Sentences, read_sentences, sentences_from_labelled_pairs
 from closeknit.data.splits import Parts
 from closeknit.embeddings.config import EmbeddingConfig, with_recipe
 from closeknit.embeddings.fit import EmbeddingFit
+from closeknit.encoders.augmentation import require_dropout_for_views
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.heads import Projection, Weighting
 from closeknit.encoders.tokenisers import Tokeniser
@@ -25,7 +27,6 @@ from closeknit.encoders.tokens import Tokens
 from closeknit.errors import ConfigError, DataError
 from closeknit.models.fit import Fit, Stage
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
-from closeknit.multitask.data import row_keys
 from closeknit.multitask.heads import PairHead
 from closeknit.multitask.model import Answers, MultiTaskModel, build_top_and_heads, encoder_rows
 from closeknit.objectives import build_objective
@@ -242,6 +243,9 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             raise ConfigError(
                 f"the objective {settings.objective} trains no head; give it a share of cross-entropy (ce_weight above 0)"
             )
+        if objective.copies > 1:
+            asked = self.config.encoder.dropout
+            require_dropout_for_views(encoder, asked, settings.objective)
         if objective.adaptation is not None:
             raise ConfigError(
                 f"{settings.objective} learns from confusions, which only single-task training tells it"

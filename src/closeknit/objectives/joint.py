@@ -153,13 +153,24 @@ class Joint(nn.Module):
         self.rows_of_a_class = 2 if needs_positives and copies == 1 else 0
 
     def forward(
-        self, views: Mapping[str, View], progress: float | Tensor = 0.0
+        self,
+        views: Mapping[str, View],
+        progress: float | Tensor = 0.0,
+        shares: Mapping[str, float | Tensor] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The total (), and the value of each term before its weight."""
+        """The total (), and the value of each term before its weight.
+
+        Where the views are those of a part of a mini-batch, `shares` says for each term how much
+        this part counts; the values then add up to those of the mini-batch over its parts.
+        """
         values: dict[str, Tensor] = {}
         for term in self.terms:
             further_rows = (views[name].z for name in term.also)
-            values[term.name] = term.objective(*views[term.view], *further_rows)
+            value = term.objective(*views[term.view], *further_rows)
+            if shares is not None:
+                share = shares[term.name]
+                value = value * (share.to(value.dtype) if isinstance(share, Tensor) else share)
+            values[term.name] = value
         weighted = [term.weight_at(progress) * values[term.name] for term in self.terms]
         return torch.stack(weighted).sum(), values
 

@@ -81,8 +81,8 @@ class _Mixture:
     classifier: with ce_weight 0, what predicts: centroid (nearest class mean) or knn (nearest
         training rows)
     label_smoothing: share of the cross-entropy's target spread evenly over all classes; 0 to 0.2
-    class_weights: a weight for each class in sorted order, or balanced for the inverse of its
-        frequency
+    class_weights: a table with a weight for each class name, a list in the sorted order of the
+        names, or balanced for the inverse of the frequency
     """
 
     ce_weight: float = 0.5

@@ -22,7 +22,11 @@ from closeknit.objectives.losses.contrastive import (
     build_label_aware,
     build_supcon,
 )
-from closeknit.objectives.losses.cross_entropy import CrossEntropy, build_cross_entropy
+from closeknit.objectives.losses.cross_entropy import (
+    CrossEntropy,
+    build_cross_entropy,
+    class_weights_from,
+)
 from closeknit.objectives.losses.label_distance import LabelDistance, build_label_distance
 from closeknit.objectives.losses.proxy import ProxyNCA, build_proxy_nca
 from closeknit.objectives.losses.soft_triple import (
@@ -62,8 +66,8 @@ def build_auto(
     consistency: weight of the divergence between the class probabilities of the two passes of a
         text (R-Drop); 0 to 4
     label_smoothing: share of the cross-entropy's target spread evenly over all classes; 0 to 0.2
-    class_weights: a weight for each class in sorted order, or balanced for the inverse of its
-        frequency
+    class_weights: a table with a weight for each class name, a list in the sorted order of the
+        names, or balanced for the inverse of the frequency
     """
     for name, weight in (("contrast", contrast), ("consistency", consistency)):
         if not weight >= 0:
@@ -225,7 +229,8 @@ def build_objective(
         if option not in row.options:
             raise ConfigError(f"{name} has no option {option}{did_you_mean(option, row.options)}")
     try:
-        return row(dim, classes, labels=labels, **_with_class_weights(options, classes, counts))
+        resolved = _with_class_weights(options, classes, labels, counts)
+        return row(dim, classes, labels=labels, **resolved)
     except (TypeError, ValueError) as error:  # for example, a text where a number was expected
         raise ConfigError(f"{name}: an option has the wrong type ({error})") from None
 
@@ -237,35 +242,21 @@ def _row(name: str) -> NamedObjective:
 
 
 def _with_class_weights(
-    options: Mapping[str, Any], classes: int, counts: Sequence[int] | None
+    options: Mapping[str, Any],
+    classes: int,
+    labels: Sequence[str] | None,
+    counts: Sequence[int] | None,
 ) -> dict[str, Any]:
     """The options, and those of their terms, with `class_weights` as one number per class."""
     resolved = dict(options)
-    if resolved.get("class_weights") is not None:
-        resolved["class_weights"] = _class_weights(resolved["class_weights"], classes, counts)
+    given = resolved.get("class_weights")
+    if given is not None:
+        resolved["class_weights"] = class_weights_from(given, classes, labels, counts)
     if "terms" in resolved:
         resolved["terms"] = [
-            _with_class_weights(term, classes, counts) if isinstance(term, Mapping) else term
+            _with_class_weights(term, classes, labels, counts)
+            if isinstance(term, Mapping)
+            else term
             for term in resolved["terms"]
         ]
     return resolved
-
-
-def _class_weights(given: Any, classes: int, counts: Sequence[int] | None) -> list[float]:
-    if isinstance(given, str) and given == "balanced":
-        if counts is None:
-            raise ConfigError(
-                "objective.class_weights is balanced, but the numbers of rows per class are not known here"
-            )
-        return [sum(counts) / (classes * max(count, 1)) for count in counts]
-    try:
-        weights = [float(weight) for weight in given]
-    except (TypeError, ValueError):
-        raise ConfigError(
-            f"objective.class_weights is {given}; give a list of weights, or balanced"
-        ) from None
-    if len(weights) != classes:
-        raise ConfigError(
-            f"objective.class_weights has {len(weights)} weights; there are {classes} classes"
-        )
-    return weights

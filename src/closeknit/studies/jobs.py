@@ -72,6 +72,7 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
     vectors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
+    truncated: float = 0.0  # share of the training texts that were cut at encoder.max_length
     error: str | None = None
 
 
@@ -129,6 +130,7 @@ def do_job_stepwise(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
         else {},
         vectors=vectors,
         messages=tuple(messages),
+        truncated=fit.model.metrics["truncated"],
     )
 
 

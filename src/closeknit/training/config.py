@@ -47,7 +47,8 @@ class TrainConfig(SettingsTable, table="train"):
         None,
         above=0,
         help="Learning rate of the encoder. None is 5e-5 for an encoder of 768 dimensions, inversely "
-        "proportional to the dimensions for others (1e-4 for 384), and 1e-3 for TextCNN.",
+        "proportional to the dimensions for others (1e-4 for 384), 20 times as much with "
+        "`encoder.lora_rank`, and 1e-3 for TextCNN.",
     )
     lr_scale: float = setting(
         1.0,
@@ -59,7 +60,8 @@ class TrainConfig(SettingsTable, table="train"):
     head_lr: float | None = setting(
         None,
         above=0,
-        help="Learning rate of the classification head. None is ten times `lr` (for TextCNN: `lr`).",
+        help="Learning rate of the classification head. None is ten times `lr` (for TextCNN: `lr`). "
+        "With `encoder.lora_rank` and no `lr` it is ten times the rate of full fine-tuning.",
     )
     objective_lr: float | None = setting(
         None,
@@ -87,14 +89,14 @@ class TrainConfig(SettingsTable, table="train"):
         1,
         at_least=1,
         help="Parts of a mini-batch that are computed one after the other: the same update in less "
-        "memory. An objective that compares rows, averages over tokens or weighs classes does so "
-        "within a part.",
+        "memory. An objective that compares rows with each other compares those of a part only; "
+        "`chunk_size` saves memory without this difference.",
     )
     chunk_size: int = setting(
         0,
         at_least=0,
-        help="Rows that are encoded at once. The objective still sees the whole mini-batch, and its "
-        "gradients are the same. 0 is all rows.",
+        help="Texts that are encoded at once (gradient caching). The objective still sees the whole "
+        "mini-batch, so that the gradients are the same in less memory. 0 is all texts.",
     )
     precision: str = setting(
         "auto",
@@ -106,7 +108,8 @@ class TrainConfig(SettingsTable, table="train"):
         0.0,
         at_least=0,
         below=1,
-        help="Share of the training rows that is held out when the data has no validation part.",
+        help="Share of the training rows that is held out when the data has no validation part. Rows "
+        "with the same text are never divided between the two.",
     )
     evaluate_every: int = setting(
         0,

@@ -45,13 +45,21 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-def memory_advice(batch: Batch, accumulate: int) -> str:
-    """What was too large for the memory, and which settings make it smaller."""
+def memory_advice(batch: Batch, chunk_size: int, parts: int) -> str:
+    """What was too large for the memory, and which settings make it smaller.
+
+    Gradient caching (`chunk_size`) comes first, because it changes no objective. It does not split
+    pairs of texts, so a run of several tasks works through its batches in parts instead.
+    """
     rows, width = batch.inputs["input_ids"].shape
+    at_once = min(chunk_size, rows) if chunk_size else rows
+    found = f"memory is full with {at_once} texts of up to {width} tokens at once."
+    if at_once == 1:
+        return f"{found} Lower encoder.max_length"
     return (
-        f"memory is full with {rows} texts of up to {width} tokens at once. Lower "
-        "encoder.max_length or train.batch_size, or keep the batch and work through it in parts: "
-        f"train.accumulate={2 * accumulate}"
+        f"{found} Encode fewer at once, with the same result: train.chunk_size={at_once // 2} "
+        f"(for several tasks: train.accumulate={2 * parts}). "
+        "Or lower encoder.max_length or train.batch_size"
     )
 
 

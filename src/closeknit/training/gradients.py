@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from closeknit.acceleration.engine import Engine
 from closeknit.acceleration.precision import Precision
 from closeknit.encoders.encoder import Encoder
-from closeknit.encoders.views import read_views
+from closeknit.encoders.views import read_views, tokens_in_view
 from closeknit.errors import TrainingError
+from closeknit.objectives.joint import Term
+from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.objectives.view import View
 from closeknit.training.failures import is_out_of_memory, memory_advice
 from closeknit.training.optimizer import StepValues
-from closeknit.training.processes import World, gather
+from closeknit.training.processes import World, average, gather
 from closeknit.training.randomness import mix, seeded
 from closeknit.training.task import Batch, Task
 
@@ -118,6 +120,7 @@ class SeparateGradients:
 
 Seeds = tuple[int, ...]  # numbers that dropout's seed is mixed from
 Loss = tuple[Tensor, dict[str, Tensor]]  # the loss, and its terms by name
+Shares = dict[str, float | Tensor]  # how much a part of a batch counts for each term
 
 
 class BatchGradients:
@@ -156,35 +159,81 @@ class BatchGradients:
 
         `only_batch` says that nothing else adds to the gradients of this update.
         """
-        pieces = [piece for piece in parts if len(piece.rows)]
-        rows = sum(len(piece.rows) for piece in pieces)
+        pieces = [piece.to(self.world.device) for piece in parts if len(piece.rows)]
         total = torch.zeros((), device=self.world.device)
         term_values: dict[str, Tensor] = {}
-        for batch in pieces:
-            share = len(batch.rows) / rows
+        for batch, shares in zip(pieces, self.shares_of_parts(task, pieces), strict=True):
             try:
-                loss, terms = self.of_batch(
-                    task, batch.to(self.world.device), task.weight * share, seeds
-                )
+                loss, terms = self.of_batch(task, batch, task.weight, seeds, shares)
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
-                raise TrainingError(memory_advice(batch, len(parts))) from error
+                raise TrainingError(memory_advice(batch, self.chunk_size, len(parts))) from error
             self.engine.collect_gradients(only_batch=only_batch)
-            total += task.weight * share * loss.detach()
+            total += task.weight * loss.detach()
             for name, value in terms.items():
-                term_values[name] = term_values.get(name, 0.0) + share * value.detach()
+                term_values[name] = term_values.get(name, 0.0) + value.detach()
         return total, term_values
 
-    def of_batch(self, task: Task, batch: Batch, weight: float, seeds: Seeds) -> Loss:
-        """The loss of a batch, and its gradients times the weight."""
+    def shares_of_parts(self, task: Task, parts: Sequence[Batch]) -> Sequence[Shares | None]:
+        """How much each part of a batch counts for each term of the objective.
+
+        A term that is a mean over rows counts a part by its number of rows, a mean over tokens by
+        its number of tokens, and a mean that is weighted by class by the sum of these weights. So
+        the parts add up to the loss of the whole batch. None is a batch in one part.
+        """
+        if len(parts) == 1:
+            return [None]
+        rows = [float(len(part.rows)) for part in parts]
+        shares: list[Shares] = [{} for _ in parts]
+        for term in task.objective.terms:
+            masses = [self._mass(term, part) for part in parts]
+            exact = [mass for mass in masses if mass is not None]
+            if not exact:
+                for share, amount in zip(shares, rows, strict=True):
+                    share[term.name] = amount / sum(rows)
+                continue
+            # Some devices have no float64.
+            precise = torch.float32 if self.world.device.type == "mps" else torch.float64
+            whole = torch.stack(exact).to(precise)  # (parts,)
+            average(whole, self.world)
+            total = whole.sum()  # ()
+            fractions = whole / torch.where(total > 0, total, 1.0)  # (parts,)
+            for share, fraction in zip(shares, fractions, strict=True):
+                share[term.name] = fraction
+        return shares
+
+    def _mass(self, term: Term, part: Batch) -> Tensor | None:
+        """What this process's share of a part counts for a term; None: by its number of rows."""
+        mass: Tensor | None = None
+        if isinstance(term.objective, CrossEntropy):
+            mass = term.objective.mass(part.labels)
+        if mass is None:
+            mass = tokens_in_view(part.inputs, part.labels, term.view)
+        return mass * 0 if mass is not None and part.filler else mass
+
+    def of_batch(
+        self,
+        task: Task,
+        batch: Batch,
+        weight: float,
+        seeds: Seeds,
+        shares: Shares | None = None,
+    ) -> Loss:
+        """The loss of a batch, and its gradients times the weight.
+
+        Of a part of a batch, `shares` says how much it counts for each term.
+        """
         if 0 < self.chunk_size < len(batch.labels):
-            return self._of_chunks(task, batch, weight, seeds)
-        loss, terms = self._objective(task, self.views(task, batch, seeds), batch.filler)
+            return self._of_chunks(task, batch, weight, seeds, shares)
+        views = self.views(task, batch, seeds)
+        loss, terms = self._objective(task, views, batch.filler, shares)
         self.precision.scale(loss * weight).backward()
         return loss, terms
 
-    def _of_chunks(self, task: Task, batch: Batch, weight: float, seeds: Seeds) -> Loss:
+    def _of_chunks(
+        self, task: Task, batch: Batch, weight: float, seeds: Seeds, shares: Shares | None
+    ) -> Loss:
         """Gradient caching, so that only one chunk's activations are in memory at a time.
 
         First all views are computed without gradients. The objective gives its gradients with
@@ -200,7 +249,7 @@ class BatchGradients:
             z = torch.cat([part[name].z for part in parts])
             y = torch.cat([part[name].y for part in parts])
             whole[name] = View(z.requires_grad_(), y)
-        loss, terms = self._objective(task, whole, batch.filler)
+        loss, terms = self._objective(task, whole, batch.filler, shares)
         self.precision.scale(loss * weight).backward()
         sizes = {name: [len(part[name].z) for part in parts] for name in whole}
         del parts
@@ -242,12 +291,14 @@ class BatchGradients:
                 chunk=chunk is not None,
             )
 
-    def _objective(self, task: Task, views: Mapping[str, View], filler: bool) -> Loss:
+    def _objective(
+        self, task: Task, views: Mapping[str, View], filler: bool, shares: Shares | None
+    ) -> Loss:
         """The objective of the views of all processes."""
         copies = task.objective.copies
         gathered = {
             name: gather(view, self.world, filler, 1 if name.endswith("tokens") else copies)
             for name, view in views.items()
         }
-        loss, terms = task.objective(gathered, self.step_values.progress)
+        loss, terms = task.objective(gathered, self.step_values.progress, shares)
         return loss, terms

@@ -289,11 +289,14 @@ class Training:
 
     def _add_gradients(self, task: Task, number: int) -> None:
         """Add the gradients of a batch, weighted by its number of rows."""
-        for part in range(self.config.accumulate):
-            batch = task.batch(number, part, self.config.accumulate)
-            if len(batch.rows):
-                on_device = batch.to(self.world.device)
-                self.gradients.of_batch(task, on_device, float(len(batch.rows)), self.dropout_seeds)
+        drawn = [
+            task.batch(number, part, self.config.accumulate)
+            for part in range(self.config.accumulate)
+        ]
+        parts = [batch.to(self.world.device) for batch in drawn if len(batch.rows)]
+        rows = float(sum(len(batch.rows) for batch in parts))
+        for batch, shares in zip(parts, self.gradients.shares_of_parts(task, parts), strict=True):
+            self.gradients.of_batch(task, batch, rows, self.dropout_seeds, shares)
 
     # -- other runs, and checkpoints
 

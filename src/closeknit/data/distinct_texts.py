@@ -1,0 +1,108 @@
+"""Held-out rows whose texts are not among the training rows: what makes two rows the same, splits
+by distinct text, and the rows that stand in two parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from closeknit.data.examples import Examples, Rows
+from closeknit.data.splits import split
+from closeknit.errors import DataError
+
+
+def row_keys(examples: Examples) -> list[tuple[str, ...]]:
+    """What makes two rows the same: their words, whatever the case, punctuation and order of the
+    pair.
+    """
+    columns = [column for column in (examples.texts, examples.pairs) if column is not None]
+    words = [
+        [" ".join(re.findall(r"\w+", text.lower())) or text for text in column]
+        for column in columns
+    ]
+    return [tuple(sorted(row)) for row in zip(*words, strict=True)]
+
+
+def rows_without(examples: Examples, held_out: Iterable[Examples]) -> Rows:
+    """The numbers of the rows whose texts are in none of the held-out parts.
+
+    A part of pairs has no row in common with single texts.
+    """
+    alike = [part for part in held_out if (part.pairs is None) == (examples.pairs is None)]
+    seen = {key for part in alike for key in row_keys(part)}
+    kept = [row for row, key in enumerate(row_keys(examples)) if key not in seen]
+    return np.array(kept, dtype=np.int64)
+
+
+def split_distinct(examples: Examples, share: float, seed: int) -> tuple[Rows, Rows]:
+    """(kept, held out) row numbers; all rows with the same text are in the same part.
+
+    The distinct texts are split, stratified by class where the rows have labels. Where all texts
+    differ, this is the split of the rows. At least one row of each class is kept.
+    """
+    group_of = _groups(examples)  # (R,)
+    _, first_rows = np.unique(group_of, return_index=True)  # (G,) one row of each group
+    if examples.labels is None:
+        held_out = _drawn(len(first_rows), share, seed)
+    else:
+        labels = [examples.labels[row] for row in first_rows]
+        _, held_out = split(labels, share, seed)
+        held_out = _give_back_lost_classes(held_out, group_of, examples.labels)
+    is_held_out = np.isin(group_of, held_out)
+    return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
+
+
+def _groups(examples: Examples) -> Rows:
+    """The number of the group (R,) of each row: rows with the same text are one group.
+
+    Groups are numbered by their first row.
+    """
+    number: dict[tuple[str, ...], int] = {}
+    groups = [number.setdefault(key, len(number)) for key in row_keys(examples)]
+    return np.array(groups, dtype=np.int64)
+
+
+def _drawn(groups: int, share: float, seed: int) -> Rows:
+    """The groups that are held out of rows without labels."""
+    amount = max(2, round(share * groups))
+    if groups - amount < 2:
+        raise DataError(
+            f"train.validation is {share}: {amount} of {groups} rows are held out, too few are left to train on"
+        )
+    return np.sort(np.random.default_rng(seed).permutation(groups)[:amount])
+
+
+def _give_back_lost_classes(held_out: Rows, group_of: Rows, labels: Sequence[str]) -> Rows:
+    """The held-out groups, without those that are needed to keep a row of each class.
+
+    A class can be lost where the same text stands in the data with several labels.
+    """
+    names = np.asarray(labels)
+    for label in np.unique(names):
+        groups = np.unique(group_of[names == label])
+        if np.isin(groups, held_out).all():
+            held_out = held_out[held_out != groups[0]]
+    return held_out
+
+
+def note_of_repeated_rows(training: Examples, part: Examples, name: str) -> str | None:
+    """The line that says how many rows of a part are training rows too, word for word; None if
+    there are none.
+    """
+    known = set(zip(training.texts, training.pairs or training.texts, strict=True))
+    rows = zip(part.texts, part.pairs or part.texts, strict=True)
+    repeated = sum(row in known for row in rows)
+    if not repeated:
+        return None
+    effect = (
+        "they choose the best epoch as if they were new texts"
+        if name == "validation"
+        else "the score will be better than on new texts"
+    )
+    return (
+        f"{repeated} of the {len(part)} {name} rows are among the training rows too, word for "
+        f"word: {effect}"
+    )
