@@ -168,7 +168,8 @@ def test_candidates_and_columns_are_chosen(closeknit, tiny, files):
     assert "| other | auc × 100 | 2 |" in told and "| other | spearman × 100 | 2 |" in told
     told = closeknit("evaluate-embeddings", tiny(), "--retrieval", "other.csv", *options).stdout
     assert "| other | mrr × 100 | 1 |" in told
-    write_pairs(files / "classes.csv", [("my card", "a"), ("parcel", "b")] * 8, ("q", "c"))
+    rows = [(f"{word} {i}", word) for i in range(8) for word in ("card", "parcel")]
+    write_pairs(files / "classes.csv", rows, ("q", "c"))
     told = closeknit("evaluate-embeddings", tiny(), "--labelled", "classes.csv", "--text", "q",
                      "--label", "c").stdout  # fmt: skip
     assert "| classes | knn_accuracy × 100 |" in told
