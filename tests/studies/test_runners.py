@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import multiprocessing
 import os
 import random
@@ -14,7 +15,7 @@ import time
 import pytest
 from small_study import ONE_THREAD, results_of, study_maker, trials_of
 
-from closeknit.errors import TrainingError
+from closeknit.errors import MissingExtra, TrainingError
 from closeknit.json_lines import read_json_lines
 from closeknit.studies import runners
 from closeknit.studies.plan import JobPlanner, StudyData, make_folds
@@ -129,6 +130,54 @@ def test_workers_end_with_the_command_that_was_killed(small_csv, tiny, tmp_path,
     assert "runs are done already" in after.stderr and "report.html" in after.stdout
     closeknit(*words(tiny, small_csv, tmp_path / "whole"))
     assert results_of(out) == results_of(tmp_path / "whole")
+
+
+class Unreadable(Exception):
+    """An error that cannot be made again from what pickle keeps of it."""
+
+    def __init__(self, first, second):
+        super().__init__(first)
+
+
+def _without_peft(job, examples, threads):
+    raise MissingExtra("LoRA (encoder.lora_rank)", "lora")
+
+
+def _with_an_unreadable_error(job, examples, threads):
+    raise Unreadable("no such revision", 2)
+
+
+def _use_without_peft():
+    runners._do_job = _without_peft
+
+
+def _use_an_unreadable_error():
+    runners._do_job = _with_an_unreadable_error
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "message"),
+    [
+        (_use_without_peft, MissingExtra, r"LoRA .*closeknit\[lora\]"),
+        (_use_an_unreadable_error, TrainingError, "a run failed: Unreadable: no such revision"),
+    ],
+)
+def test_an_error_of_a_worker_is_told_as_it_is(study, monkeypatch, start, error, message):
+    data, jobs = first_jobs(study())
+    monkeypatch.setattr(runners, "_start_worker", functools.partial(_started_with, start))
+    runner = runners.ProcessPoolRunner(data.examples, 1, 1)
+    try:
+        runner.submit(jobs[0])
+        with pytest.raises(error, match=message):
+            runner.next_outcome()
+    finally:
+        runner.close()
+
+
+def _started_with(change, examples, threads, parent, started):
+    """A worker with the data that it should have, and a change of what a job does."""
+    runners._worker_examples = examples
+    change()
 
 
 def _study_in_child(made, out):
