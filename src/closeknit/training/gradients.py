@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -17,7 +18,7 @@ from closeknit.objectives.view import View
 from closeknit.training.failures import is_out_of_memory, memory_advice
 from closeknit.training.optimizer import StepValues
 from closeknit.training.processes import World, gather
-from closeknit.training.randomness import mix, seeded
+from closeknit.training.randomness import DropoutSeeds, fixed_seed
 from closeknit.training.task import Batch, Task
 
 _PIECE = 2**20  # columns of half-precision gradients that are widened at once
@@ -116,7 +117,6 @@ class SeparateGradients:
             parameter.grad = piece.view_as(parameter) if used else None
 
 
-Seeds = tuple[int, ...]  # numbers that dropout's seed is mixed from
 Loss = tuple[Tensor, dict[str, Tensor]]  # the loss, and its terms by name
 
 
@@ -149,22 +149,23 @@ class BatchGradients:
         self.keep_unchosen_tokens = keep_unchosen_tokens
 
     def of_task(
-        self, task: Task, parts: Sequence[Batch], seeds: Seeds, *, only_batch: bool
+        self, task: Task, parts: Sequence[Batch], seeds: DropoutSeeds, *, only_batch: bool
     ) -> Loss:
         """The loss of a task's batch that comes in parts, and its gradients, weighted by the task's
         weight.
 
         `only_batch` says that nothing else adds to the gradients of this update.
         """
-        pieces = [piece for piece in parts if len(piece.rows)]
-        rows = sum(len(piece.rows) for piece in pieces)
+        pieces = [(part, piece) for part, piece in enumerate(parts) if len(piece.rows)]
+        rows = sum(len(piece.rows) for _, piece in pieces)
         total = torch.zeros((), device=self.world.device)
         term_values: dict[str, Tensor] = {}
-        for batch in pieces:
+        for part, batch in pieces:
             share = len(batch.rows) / rows
+            own = dataclasses.replace(seeds, part=part)
             try:
                 loss, terms = self.of_batch(
-                    task, batch.to(self.world.device), task.weight * share, seeds
+                    task, batch.to(self.world.device), task.weight * share, own
                 )
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
@@ -176,7 +177,7 @@ class BatchGradients:
                 term_values[name] = term_values.get(name, 0.0) + share * value.detach()
         return total, term_values
 
-    def of_batch(self, task: Task, batch: Batch, weight: float, seeds: Seeds) -> Loss:
+    def of_batch(self, task: Task, batch: Batch, weight: float, seeds: DropoutSeeds) -> Loss:
         """The loss of a batch, and its gradients times the weight."""
         if 0 < self.chunk_size < len(batch.labels):
             return self._of_chunks(task, batch, weight, seeds)
@@ -184,7 +185,7 @@ class BatchGradients:
         self.precision.scale(loss * weight).backward()
         return loss, terms
 
-    def _of_chunks(self, task: Task, batch: Batch, weight: float, seeds: Seeds) -> Loss:
+    def _of_chunks(self, task: Task, batch: Batch, weight: float, seeds: DropoutSeeds) -> Loss:
         """Gradient caching, so that only one chunk's activations are in memory at a time.
 
         First all views are computed without gradients. The objective gives its gradients with
@@ -218,7 +219,7 @@ class BatchGradients:
         return loss, terms
 
     def views(
-        self, task: Task, batch: Batch, seeds: Seeds, chunk: int | None = None
+        self, task: Task, batch: Batch, seeds: DropoutSeeds, chunk: int | None = None
     ) -> dict[str, View]:
         """What the objective reads of a batch.
 
@@ -227,8 +228,9 @@ class BatchGradients:
         if chunk is None:
             dropout: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         else:
-            dropout = seeded(self.world, *seeds, chunk)
-            self.engine.begin_chunk(mix(*seeds, chunk))
+            seed = seeds.of_chunk(chunk)
+            dropout = fixed_seed(self.world, seed)
+            self.engine.begin_chunk(seed)
         with dropout, self.precision.autocast():
             self.engine.reads(self.encoder, task.objective.views)
             encoded = self.encoder(batch.inputs)

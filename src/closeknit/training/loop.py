@@ -27,7 +27,7 @@ from closeknit.training.batches import DeviceBatches
 from closeknit.training.config import TrainConfig
 from closeknit.training.cuda_graphs import CudaGraphs, PaddedBatches, why_not_captured
 from closeknit.training.failures import FiniteCheck, Position, describe_not_finite
-from closeknit.training.gradients import BatchGradients, Seeds, SeparateGradients, cosines
+from closeknit.training.gradients import BatchGradients, SeparateGradients, cosines
 from closeknit.training.optimizer import StepValues, build_optimizer, parameter_groups, rate_factor
 from closeknit.training.processes import (
     World,
@@ -36,13 +36,15 @@ from closeknit.training.processes import (
     return_memory,
     this_world,
 )
-from closeknit.training.randomness import deterministic_algorithms, mix, seeded
+from closeknit.training.randomness import (
+    SURGERY,
+    DropoutSeeds,
+    deterministic_algorithms,
+    fixed_seed,
+    mix,
+)
 from closeknit.training.schedules import Schedule, together
 from closeknit.training.task import Batch, NamedNumbers, NumbersOnDevice, Step, Task
-
-# Tell apart the random numbers that are drawn from one seed for different purposes.
-DROPOUT = 1
-SURGERY = 6
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one gradient (P,) that is applied
 Combine = Callable[[Tensor, torch.Generator], Tensor]
@@ -152,9 +154,9 @@ class Training:
         return self.position.taken
 
     @property
-    def dropout_seeds(self) -> Seeds:
-        """What dropout's seed in the next update is mixed from."""
-        return self.config.seed, DROPOUT, self.number, self.world.rank
+    def dropout_seeds(self) -> DropoutSeeds:
+        """The seeds of dropout in the next update."""
+        return DropoutSeeds(self.config.seed, self.number, self.world.rank)
 
     # -- updates
 
@@ -168,12 +170,12 @@ class Training:
             self.learners.train()  # the caller has evaluated since the last step
         names = self.schedule.turns(self.number)
         turn = [task for task in self.tasks if task.name in names]
-        seeds = self.dropout_seeds
+        seed = self.dropout_seeds.of_update
         progress = self.number / self.steps
-        self.step_values.write(factor, progress, mix(*seeds), self.optimizer.param_groups)
+        self.step_values.write(factor, progress, seed, self.optimizer.param_groups)
         self.engine.prepare_update()
         deterministic = self.config.deterministic and self.world.device.type == "cuda"
-        with seeded(self.world, *seeds), deterministic_algorithms(deterministic):
+        with fixed_seed(self.world, seed), deterministic_algorithms(deterministic):
             numbers = self.engine.run(self._next_update(turn))
         step = self._as_step(numbers, self.rates[0] * factor)
         self.finite.add(self.position.copy(), step)
@@ -224,7 +226,8 @@ class Training:
         with self.engine.forward_context(self.step_values.seed):
             for row, task in enumerate(turn):
                 parts = batches[task.name]
-                loss, task_terms = self.gradients.of_task(task, parts, seeds, only_batch=only_batch)
+                own = dataclasses.replace(seeds, task=self.tasks.index(task))
+                loss, task_terms = self.gradients.of_task(task, parts, own, only_batch=only_batch)
                 losses[task.name] = loss
                 for name, value in task_terms.items():
                     terms[name if len(self.tasks) == 1 else f"{task.name}/{name}"] = value
