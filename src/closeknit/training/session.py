@@ -115,6 +115,7 @@ class Loop:
                 raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
             yield step
         self._read_losses()
+        self.training.end()
         if self.best is not None:
             self.training.learners.load_state_dict(self.best)
         self.training.learners.eval()
