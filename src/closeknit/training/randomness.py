@@ -76,7 +76,7 @@ def fixed_seed(world: World, seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _fixed_seed_of_device(device: torch.device, seed: int) -> Iterator[None]:
-    """The same for the device of this process, by torch's module of its kind: MPS, XPU and others."""
+    """The same for a device of another kind, such as MPS or XPU, by torch's module for it."""
     module: Any = torch.get_device_module(device)
     before = module.get_rng_state()
     module.manual_seed(seed)
