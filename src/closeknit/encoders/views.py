@@ -19,14 +19,14 @@ def read_views(
     wanted: Iterable[str],
     *,
     gaps: bool = False,
-    chunk: bool = False,
+    part: bool = False,
 ) -> dict[str, View]:
     """The views of a batch that its objective asks for, in the precision of the encoder.
 
     What several views need is computed once. With `gaps`, a view of tokens has one row for every
     position of the batch, and label -1 where no token is chosen: then its shape does not depend on
-    the texts. In a `chunk` of a batch, all padding counts as the batch's, because the chunk is as
-    wide as the batch.
+    the texts. In a `part` of a batch, a chunk or the share of a process, all padding counts as the
+    batch's, because the part is as wide as the batch.
     """
     wanted = list(wanted)
     whole_texts: dict[str, Tensor] = {}  # rows with the label of the text
@@ -50,7 +50,7 @@ def read_views(
             is_masked = y >= 0  # (R, T)
             views[name] = View(heads[name](encoded.hidden[is_masked]), y[is_masked])
         elif name.endswith("tokens"):
-            views[name] = _token_view(encoded, y, _chosen_tokens(encoded, name, chunk), gaps)
+            views[name] = _token_view(encoded, y, _chosen_tokens(encoded, name, part), gaps)
     return {name: views[name] for name in wanted}
 
 
@@ -70,13 +70,13 @@ def _in_product_precision(z: Tensor) -> Tensor:
     return z
 
 
-def _chosen_tokens(encoded: Encoded, view: str, chunk: bool) -> Tensor:
+def _chosen_tokens(encoded: Encoded, view: str, part: bool) -> Tensor:
     """A mask (R, T) of the tokens that a view takes."""
     if view == "tokens":
         return encoded.mask
     if view == "content_tokens":
         return encoded.mask & ~encoded.special
-    if chunk:
+    if part:
         return torch.ones_like(encoded.mask)
     # All positions up to the longest text of this batch, even if the tensors are wider.
     return encoded.mask.any(0).expand_as(encoded.mask)

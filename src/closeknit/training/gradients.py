@@ -241,7 +241,7 @@ class BatchGradients:
                 task.heads,
                 task.objective.views,
                 gaps=self.keep_unchosen_tokens,
-                chunk=chunk is not None,
+                part=chunk is not None or self.world.size > 1,
             )
 
     def _objective(self, task: Task, views: Mapping[str, View], filler: bool) -> Loss:
