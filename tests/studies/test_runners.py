@@ -13,14 +13,16 @@ import sys
 import time
 
 import pytest
+import torch
 from small_study import ONE_THREAD, results_of, study_maker, trials_of
 
-from closeknit.errors import MissingExtra, TrainingError
+from closeknit.errors import ConfigError, MissingExtra, TrainingError
 from closeknit.json_lines import read_json_lines
 from closeknit.studies import runners
 from closeknit.studies.plan import JobPlanner, StudyData, make_folds
 from closeknit.studies.run import Place, run_study
 from closeknit.studies.search import SearchConfig
+from closeknit.training.processes import World
 
 
 @pytest.fixture
@@ -178,6 +180,14 @@ def _started_with(change, examples, threads, parent, started):
     """A worker with the data that it should have, and a change of what a job does."""
     runners._worker_examples = examples
     change()
+
+
+def test_a_study_that_a_launcher_starts_several_times_is_refused(study, tmp_path, monkeypatch):
+    world = World(torch.device("cpu"), rank=1, size=2)
+    monkeypatch.setattr("closeknit.studies.run.this_world", lambda: world)
+    with pytest.raises(ConfigError, match=r"2 processes of this study.*--workers"):
+        run_study(study(), tmp_path / "study", place=ONE_THREAD, show=False)
+    assert not (tmp_path / "study").exists()
 
 
 def _study_in_child(made, out):
