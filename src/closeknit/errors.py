@@ -9,6 +9,9 @@ from collections.abc import Iterable
 class CloseknitError(Exception):
     """An error that the user can fix; the command line prints it as one line and exits with
     code 2.
+
+    Worker processes send their errors to the process that waits for them. An error is therefore
+    pickled, and made again from `args`: a subclass passes all its arguments to `Exception`.
     """
 
 
@@ -36,7 +39,11 @@ class MissingExtra(CloseknitError):
     """An optional library is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'closeknit[{extra}]'")
+        super().__init__(what, extra)
+
+    def __str__(self) -> str:
+        what, extra = self.args
+        return f"{what} needs an extra: pip install 'closeknit[{extra}]'"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import multiprocessing
 import os
 import random
@@ -12,15 +13,17 @@ import sys
 import time
 
 import pytest
+import torch
 from small_study import ONE_THREAD, results_of, study_maker, trials_of
 
-from closeknit.errors import TrainingError
+from closeknit.errors import ConfigError, MissingExtra, TrainingError
 from closeknit.json_lines import read_json_lines
 from closeknit.studies import runners
 from closeknit.studies.designs import StudyData, make_folds
 from closeknit.studies.plan import JobPlanner
 from closeknit.studies.run import Place, run_study
 from closeknit.studies.search import SearchConfig
+from closeknit.training.processes import World
 
 
 @pytest.fixture
@@ -130,6 +133,62 @@ def test_workers_end_with_the_command_that_was_killed(small_csv, tiny, tmp_path,
     assert "runs are done already" in after.stderr and "report.html" in after.stdout
     closeknit(*words(tiny, small_csv, tmp_path / "whole"))
     assert results_of(out) == results_of(tmp_path / "whole")
+
+
+class Unreadable(Exception):
+    """An error that cannot be made again from what pickle keeps of it."""
+
+    def __init__(self, first, second):
+        super().__init__(first)
+
+
+def _without_peft(job, examples, threads):
+    raise MissingExtra("LoRA (encoder.lora_rank)", "lora")
+
+
+def _with_an_unreadable_error(job, examples, threads):
+    raise Unreadable("no such revision", 2)
+
+
+def _use_without_peft():
+    runners._do_job = _without_peft
+
+
+def _use_an_unreadable_error():
+    runners._do_job = _with_an_unreadable_error
+
+
+@pytest.mark.parametrize(
+    ("start", "error", "message"),
+    [
+        (_use_without_peft, MissingExtra, r"LoRA .*closeknit\[lora\]"),
+        (_use_an_unreadable_error, TrainingError, "a run failed: Unreadable: no such revision"),
+    ],
+)
+def test_an_error_of_a_worker_is_told_as_it_is(study, monkeypatch, start, error, message):
+    data, jobs = first_jobs(study())
+    monkeypatch.setattr(runners, "_start_worker", functools.partial(_started_with, start))
+    runner = runners.ProcessPoolRunner(data.examples, 1, 1)
+    try:
+        runner.submit(jobs[0])
+        with pytest.raises(error, match=message):
+            runner.next_outcome()
+    finally:
+        runner.close()
+
+
+def _started_with(change, examples, threads, parent, started):
+    """A worker with the data that it should have, and a change of what a job does."""
+    runners._worker_examples = examples
+    change()
+
+
+def test_a_study_that_a_launcher_starts_several_times_is_refused(study, tmp_path, monkeypatch):
+    world = World(torch.device("cpu"), rank=1, size=2)
+    monkeypatch.setattr("closeknit.studies.run.this_world", lambda: world)
+    with pytest.raises(ConfigError, match=r"2 processes of this study.*--workers"):
+        run_study(study(), tmp_path / "study", place=ONE_THREAD, show=False)
+    assert not (tmp_path / "study").exists()
 
 
 def _study_in_child(made, out):

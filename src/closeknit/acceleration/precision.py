@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -47,10 +48,19 @@ class Precision:
         return torch.amp.GradScaler(self.device.type, enabled=self.name == "fp16")
 
 
-def choose_precision(asked: str, device: torch.device) -> str:
-    """The format that was asked for, or for `auto` what the launcher or the device says."""
+def choose_precision(
+    asked: str, device: torch.device, log: Callable[[str], None] = lambda line: None
+) -> str:
+    """The format that was asked for, or for `auto` what the launcher or the device says.
+
+    A CPU cannot train in fp16: a run that asks for it is refused, and where only the launcher asks
+    for it, `auto` says that it takes fp32.
+    """
     if asked == "auto":
         launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
+        if launcher == "fp16" and device.type == "cpu":
+            log("the launcher asks for fp16, which a CPU cannot train in: precision is fp32")
+            return "fp32"
         if launcher in HALF_TYPES:
             return launcher
         return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"

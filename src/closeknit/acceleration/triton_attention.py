@@ -115,7 +115,7 @@ def _attend_back_kernel(  # type: ignore[no-untyped-def]
     tl.store(out + spot, dq.to(half), mask=inside)
     tl.store(out + spot + H, dk.to(half), mask=inside)
     tl.store(out + spot + 2 * H, dv.to(half), mask=inside)
-    own = sums + row * 3 * H + column
+    own = sums + row.to(tl.int64) * 3 * H + column
     tl.store(own, tl.sum(dq, 0))
     tl.store(own + H, tl.sum(tl.where(inside, dk, 0.0), 0))
     tl.store(own + 2 * H, tl.sum(tl.where(inside, dv, 0.0), 0))

@@ -35,7 +35,7 @@ def is_kept(seed, site, offset, p):  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["site"])  # type: ignore[untyped-decorator,unused-ignore]
 def _drop_kernel(x, out, seed, site, p, total, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """Dropout of BLOCK numbers."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < total
     value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
     value = tl.where(is_kept(seed, site, place, p), value / (1.0 - p), 0.0)

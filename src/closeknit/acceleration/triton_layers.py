@@ -2,6 +2,9 @@
 
 Normalisation with the sum and the dropout before it, GELU with a bias, sums of columns, and the
 gradient of an embedding.
+
+Numbers of rows are in 64 bits: a row's number times its width is a place in a tensor, and a tensor
+can have more than 2^31 numbers.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ def _norm_kernel(  # type: ignore[no-untyped-def]
     """ROWS rows: the normalisation of rest + dropout(a + bias); without a, the dropout of the
     normalisation of rest.
     """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     place = tl.arange(0, BLOCK)
     column = place < H
     inside = (row < N)[:, None] & column[None, :]
@@ -94,7 +97,7 @@ def _norm_back_kernel(  # type: ignore[no-untyped-def]
     """ROWS rows: the gradients of what was added, and their sums over these rows for gain, shift
     and bias.
     """
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     place = tl.arange(0, BLOCK)
     column = place < H
     inside = (row < N)[:, None] & column[None, :]
@@ -111,7 +114,7 @@ def _norm_back_kernel(  # type: ignore[no-untyped-def]
     unit = tl.where(
         inside, (tl.load(total + offset, mask=inside, other=0.0) - middle) * inverse, 0.0
     )
-    own = sums + tl.program_id(0) * 3 * H + place
+    own = sums + tl.program_id(0).to(tl.int64) * 3 * H + place
     tl.store(own, tl.sum(dy * unit, 0), mask=column)
     tl.store(own + H, tl.sum(dy, 0), mask=column)
     slope = dy * tl.load(gain + place, mask=column, other=0.0)[None, :]
@@ -129,10 +132,13 @@ def _norm_back_kernel(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
 def _gelu_kernel(x, bias, out, total, C, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """gelu(x + bias) of BLOCK numbers."""
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.program_id(0).to(tl.int64) * BLOCK
+    place = start + tl.arange(0, BLOCK)
     inside = place < total
     own = tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
-    own += tl.load(bias + place % C, mask=inside, other=0.0)
+    # one division in 64 bits for the block, the others in 32 bits
+    column = ((start % C).to(tl.int32) + tl.arange(0, BLOCK)) % C
+    own += tl.load(bias + column, mask=inside, other=0.0)
     y = 0.5 * own * (1.0 + tl.erf(own * 0.7071067811865476))
     tl.store(out + place, y.to(out.dtype.element_ty), mask=inside)
 
@@ -150,7 +156,7 @@ def _gelu_back_kernel(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
 ):
     """ROWS rows and BLOCK columns: the gradient of x, and its sums over these rows for the bias."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = (row < N)[:, None] & (column < C)[None, :]
     offset = row[:, None] * C + column[None, :]
@@ -160,7 +166,7 @@ def _gelu_back_kernel(  # type: ignore[no-untyped-def]
     density = tl.exp(-0.5 * own * own) * 0.3989422804014327
     slope = tl.load(grad + offset, mask=inside, other=0.0).to(tl.float32) * (below + own * density)
     tl.store(out + offset, slope.to(out.dtype.element_ty), mask=inside)
-    tl.store(sums + tl.program_id(0) * C + column, tl.sum(slope, 0), mask=column < C)
+    tl.store(sums + tl.program_id(0).to(tl.int64) * C + column, tl.sum(slope, 0), mask=column < C)
 
 
 @triton.jit  # type: ignore[untyped-decorator,unused-ignore]
@@ -173,7 +179,7 @@ def _column_kernel(  # type: ignore[no-untyped-def]
     BLOCK: tl.constexpr,
 ):
     """The sums of BLOCK columns over all rows."""
-    row = tl.arange(0, ROWS)
+    row = tl.arange(0, ROWS).to(tl.int64)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
     for start in range(0, N, ROWS):

@@ -48,7 +48,7 @@ from closeknit.training.batches import (
 )
 from closeknit.training.config import TrainConfig
 from closeknit.training.loop import Training, train
-from closeknit.training.processes import World, this_world
+from closeknit.training.processes import World, of_first, this_world
 from closeknit.training.randomness import seeded
 from closeknit.training.session import Loop, Record
 from closeknit.training.task import Task
@@ -250,7 +250,8 @@ class ClassifierFit(Fit[Model]):
         predicted = logits.argmax(axis=1)
         scores = classification_scores(expected, predicted, self.model.labels, logits)
         scores.pop("per_class")
-        self.confusion = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
+        confused = torch.from_numpy(confusion(expected, predicted, len(self.model.labels)))
+        self.confusion = of_first({"confusion": confused}, self.world)["confusion"]
         return scores
 
     def _observe(self, evaluation: int, progress: float) -> Record:

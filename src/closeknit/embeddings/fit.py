@@ -258,7 +258,8 @@ class EmbeddingFit(Fit[SentenceModel]):
         """
         if self.validation is None:
             return
-        self.model.metrics["before"] = before = self._scores(self.model)
+        before = self.session.scores_of_first_process(self._scores(self.model))
+        self.model.metrics["before"] = before
         self.session.keep(before["spearman"])
 
     def _note_adaptation(self) -> None:

@@ -19,14 +19,14 @@ def read_views(
     wanted: Iterable[str],
     *,
     gaps: bool = False,
-    chunk: bool = False,
+    part: bool = False,
 ) -> dict[str, View]:
     """The views of a batch that its objective asks for, in the precision of the encoder.
 
     What several views need is computed once. With `gaps`, a view of tokens has one row for every
     position of the batch, and label -1 where no token is chosen: then its shape does not depend on
-    the texts. In a `chunk` of a batch, all padding counts as the batch's, because the chunk is as
-    wide as the batch.
+    the texts. In a `part` of a batch, a chunk or the share of a process, all padding counts as the
+    batch's, because the part is as wide as the batch.
     """
     wanted = list(wanted)
     whole_texts: dict[str, Tensor] = {}  # rows with the label of the text
@@ -50,7 +50,7 @@ def read_views(
             is_masked = y >= 0  # (R, T)
             views[name] = View(heads[name](encoded.hidden[is_masked]), y[is_masked])
         elif name.endswith("tokens"):
-            is_chosen = _chosen_tokens(encoded.mask, encoded.special, name, chunk)
+            is_chosen = _chosen_tokens(encoded.mask, encoded.special, name, part)
             views[name] = _token_view(encoded, y, is_chosen, gaps)
     return {name: views[name] for name in wanted}
 
@@ -71,23 +71,26 @@ def _in_product_precision(z: Tensor) -> Tensor:
     return z
 
 
-def _chosen_tokens(mask: Tensor, special: Tensor, view: str, chunk: bool) -> Tensor:
+def _chosen_tokens(mask: Tensor, special: Tensor, view: str, part: bool) -> Tensor:
     """A mask (R, T) of the tokens that a view takes."""
     if view == "tokens":
         return mask
     if view == "content_tokens":
         return mask & ~special
-    if chunk:
+    if part:
         return torch.ones_like(mask)
     # All positions up to the longest text of this batch, even if the tensors are wider.
     return mask.any(0).expand_as(mask)
 
 
-def tokens_in_view(inputs: dict[str, Tensor], y: Tensor, view: str) -> Tensor | None:
-    """The number of tokens () that a view reads of a batch; None for a view of whole texts."""
+def tokens_in_view(inputs: dict[str, Tensor], y: Tensor, view: str, *, part: bool) -> Tensor | None:
+    """The number of tokens () that a view reads of a batch; None for a view of whole texts.
+
+    `part` says that the batch is one process's share of a whole.
+    """
     if view == "masked_tokens":
         return (y >= 0).sum()
     if not view.endswith("tokens"):
         return None
     mask = inputs["attention_mask"].bool()  # (R, T)
-    return _chosen_tokens(mask, inputs["special"], view, chunk=False).sum()
+    return _chosen_tokens(mask, inputs["special"], view, part).sum()

@@ -5,8 +5,10 @@ end.
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from closeknit.console import follow, say
-from closeknit.errors import ConfigError, ModelError, Stopped
+from closeknit.errors import ConfigError, DataError, ModelError, Stopped
 from closeknit.models.fit import Fit
 from closeknit.models.folder import (
     IDENTITY,
@@ -29,10 +31,19 @@ from closeknit.models.folder import (
 from closeknit.settings import Configuration, differences
 from closeknit.storage import lock_folder, no_space_explained, read_json, write_json
 from closeknit.training import checkpoints as checkpoint
-from closeknit.training.processes import World, this_world, wait_for_all
+from closeknit.training.processes import (
+    World,
+    agree_to_stop,
+    failing_together,
+    texts_of_all,
+    this_world,
+)
 
 # What identifies a run: its kind, its settings as "run", and the fingerprint of its rows as "data".
 Identity = Mapping[str, Any]
+
+# How long signals to one of several processes are taken for the same request.
+SECONDS_OF_ONE_REQUEST = 3.0
 
 AFit = TypeVar("AFit", bound=Fit[Any])
 
@@ -60,8 +71,9 @@ class RunFolder:
                 "--resume and --overwrite cannot go together: one keeps the run, the other discards it"
             )
         world = this_world()
-        if world.main:
-            check_folder(path, resume=resume, overwrite=overwrite)
+        with failing_together(world):
+            if world.main:
+                check_folder(path, resume=resume, overwrite=overwrite)
         return RunFolder(path, resume, overwrite, world, settings)
 
     def inside(self, *names: str) -> RunFolder:
@@ -90,17 +102,19 @@ class RunFolder:
         `build` gets the folder for checkpoints. Of several processes only the first returns
         metrics.
         """
-        if self.world.main and self.resume:
-            self.check_resumable(identity)
-        if self.resume and self.finished:
+        if self.resume:
+            self.check_resumable_together(identity)
+        _check_same_rows(identity, self.world)
+        if self.resume and texts_of_all("finished" * self.finished, self.world)[0]:
             return self._metrics_of_finished_run()
-        fit = build(self.states)
+        with failing_together(self.world):
+            fit = build(self.states)
         with contextlib.ExitStack() as stack:
-            if self.world.main:
-                lock = self._prepare_states(identity)
-                stack.enter_context(lock)
-            wait_for_all(self.world)
-            signals = stack.enter_context(_StopSignals())
+            with failing_together(self.world):
+                if self.world.main:
+                    lock = self._prepare_states(identity)
+                    stack.enter_context(lock)
+            signals = stack.enter_context(_StopSignals(self.world))
             self._train_and_save(fit, identity, label, score, signals)
             if self.world.main:
                 checkpoint.clear(self.states, (LOCK, IDENTITY))
@@ -133,15 +147,19 @@ class RunFolder:
     ) -> None:
         trained = False
         try:
+            done = 0
             for step in follow(fit, label):
-                if signals.received:
-                    fit.save_state()
-                    raise Stopped(
-                        f"stopped after step {step.number} of {fit.steps}; the state is saved, continue with --resume"
-                    )
+                done = step.number
+                if self.world.stopping:
+                    break
+            if agree_to_stop(self.world):
+                fit.save_state()
+                raise Stopped(
+                    f"stopped after step {done} of {fit.steps}; the state is saved, continue with --resume"
+                )
             trained = True
             # No step is in progress any more, so a signal ends the remaining work at once.
-            signals.received = True
+            signals.end_at_once = True
             fit.model.metrics["data"] = identity["data"]
             score(fit)
             if self.world.main:
@@ -167,6 +185,14 @@ class RunFolder:
         finally:
             if handle is not None:
                 handle.close()
+
+    def check_resumable_together(
+        self, identity: Identity, *, tell: Callable[[str], None] = say
+    ) -> None:
+        """As `check_resumable`, by the first process for all."""
+        with failing_together(self.world):
+            if self.world.main:
+                self.check_resumable(identity, tell=tell)
 
     def check_resumable(self, identity: Identity, *, tell: Callable[[str], None] = say) -> None:
         """Refuse to resume a run, finished or not, that differs from this one."""
@@ -226,23 +252,48 @@ def check_folder(path: Path, *, resume: bool, overwrite: bool) -> None:
         raise ConfigError(f"{path} exists already; --resume continues it, --overwrite replaces it")
 
 
-class _StopSignals:
-    """Ctrl-C and SIGTERM end a run after the step in progress; a second one ends it at once."""
+def _check_same_rows(identity: Identity, world: World) -> None:
+    """Refuse processes that would learn from different rows, as from other files per machine."""
+    rows = texts_of_all(json.dumps(identity["data"], sort_keys=True, default=str), world)
+    other = [rank for rank, own in enumerate(rows) if own != rows[0]]
+    if other:
+        raise DataError(
+            f"process {other[0]} has read other rows than process 0; give all machines the same data"
+        )
 
-    def __init__(self) -> None:
-        self.received = False
+
+class _StopSignals:
+    """Ctrl-C and SIGTERM end a run after the step in progress; a second one ends it at once.
+
+    A launcher passes on to its processes what the terminal has sent to them already. With several
+    processes, signals that follow the first one closely are therefore the same request.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.end_at_once = False
+        self._first: float | None = None  # when the first signal came
         self._handlers: dict[int, Any] = {}  # the handlers to restore at the end
 
     def __enter__(self) -> _StopSignals:
+        self.world.stop.wanted = False
+        self.world.stop.agreed = False
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._handlers[number] = signal.signal(number, self._on_signal)
         return self
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.received:
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+        elif self.world.size > 1 and now - self._first < SECONDS_OF_ONE_REQUEST:
+            return
+        else:
             raise KeyboardInterrupt
-        self.received = True
+        if self.end_at_once:
+            raise KeyboardInterrupt
+        self.world.stop.wanted = True
 
     def __exit__(self, *details: object) -> None:
         for number, handler in self._handlers.items():

@@ -22,7 +22,7 @@ from closeknit.multitask.data import fingerprint, load_tasks
 from closeknit.multitask.fit import MultiTaskFit
 from closeknit.multitask.model import MultiTaskModel
 from closeknit.multitask.pretraining import pretraining_sentences
-from closeknit.training.processes import leave
+from closeknit.training.processes import failing_together, leave
 
 
 def multitask_in_folder(
@@ -43,11 +43,12 @@ def multitask_in_folder(
     tell = say if main else lambda text: None
     data = load_tasks(config, tell=tell)
     run = _TasksRun(data, config, pretraining_sentences(config, data, tell=tell))
-    if main and resume:  # before the single tasks, which may take long
-        folder.check_resumable(run.identity(), tell=lambda text: None)
-    if main and overwrite:
-        with folder.held():
-            _remove_single_models(out / ALONE)
+    if resume:  # before the single tasks, which may take long
+        folder.check_resumable_together(run.identity(), tell=lambda text: None)
+    with failing_together(folder.world):
+        if main and overwrite:
+            with folder.held():
+                _remove_single_models(out / ALONE)
     singles: dict[str, Any] = {}
     if alone and len(config.tasks) > 1:
         for name in config.tasks:

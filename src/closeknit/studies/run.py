@@ -31,6 +31,7 @@ from closeknit.studies.runners import (
 )
 from closeknit.studies.statistics import Line
 from closeknit.studies.study import Study
+from closeknit.training.processes import World, this_world
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def finish_study(
     overwrite: bool = False,
 ) -> FinishedStudy:
     """Do what `run_study` does, and return the statistics of the folder as well."""
+    _refuse_several_processes(this_world())
     folder = StudyFolder(Path(out))
     folder.check()
     data = StudyData.load(study)
@@ -115,6 +117,15 @@ def finish_study(
         finally:
             if lock is not None:
                 lock.close()
+
+
+def _refuse_several_processes(world: World) -> None:
+    """Refuse a study that a launcher has started several times over: each would do all runs."""
+    if world.size > 1:
+        raise ConfigError(
+            f"a launcher has started {world.size} processes of this study; start it without a "
+            "launcher, and let --workers say how many processes do its runs"
+        )
 
 
 class _StudyRun:

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -210,7 +211,24 @@ def _end_with(parent: int) -> None:
 
 
 def _do_job_in_worker(job: Job) -> Outcome:
-    return _do_job(job, _worker_examples[job.data], _worker_threads)
+    try:
+        return _do_job(job, _worker_examples[job.data], _worker_threads)
+    except Exception as error:
+        if _can_be_sent(error):
+            raise
+        raise TrainingError(f"a run failed: {type(error).__name__}: {error}") from None
+
+
+def _can_be_sent(error: Exception) -> bool:
+    """Whether the process that waits for a worker can read this error.
+
+    One that it cannot read would break the pool, as if the worker had died.
+    """
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True
 
 
 class ProcessPoolRunner:

@@ -178,7 +178,7 @@ def rows_of_batches(
         rows = np.array_split(batch, parts)[part]
         share = np.array_split(rows, world.size)[world.rank]
         if len(share) == 0:
-            return BatchRows(epoch, rows, batch[:1], True)
+            return BatchRows(epoch, rows, (rows if len(rows) else batch)[:1], True)
         return BatchRows(epoch, rows, share, False)
 
     return rows_of
@@ -236,10 +236,15 @@ class DeviceBatches:
         return int(self.lengths.max())
 
     def draw(self, number: int, part: int = 0, parts: int = 1) -> DrawnBatch:
-        """The rows and the width of the n-th batch, or of a part of it."""
+        """The rows and the width of the n-th batch, or of a part of it.
+
+        The width is that of the longest text on all processes: an objective that reads padding
+        gets the same padding from each of them.
+        """
         _, rows, share, filler = self.rows_of(number, part, parts)
+        laid = rows if len(rows) else share
         width = max(
-            (int(self.lengths[share + start].max(initial=0)) for start in {*self.starts}), default=0
+            (int(self.lengths[laid + start].max(initial=0)) for start in {*self.starts}), default=0
         )
         return DrawnBatch(rows, share, width, filler)
 

@@ -91,6 +91,11 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     return None
 
 
+def newest(folder: Path) -> str | None:
+    """The name of the newest checkpoint of a folder, whole or damaged; None where there is none."""
+    return max((path.name for path in folder.glob("step-*")), default=None)
+
+
 def migrate(facts: dict[str, Any], file_format: int) -> dict[str, Any]:
     """The facts of a checkpoint in an older format, as this version of Closeknit writes them."""
     for older in range(file_format, FORMAT):

@@ -63,6 +63,40 @@ def memory_advice(batch: Batch, chunk_size: int, parts: int) -> str:
     )
 
 
+# A loss scale of fp16 begins at 2^16 and is halved after each update that it made overflow. After
+# so many in a row it is below 0.1, and the gradient is not finite for another reason.
+MOST_SKIPPED_IN_A_ROW = 20
+
+
+@dataclass
+class SkippedUpdates:
+    """The updates in fp16 that were not applied, because their gradient was not finite."""
+
+    total: int = 0
+    in_a_row: int = 0
+
+    def add(self, step: Step) -> None:
+        """Count an update, if it was skipped."""
+        if math.isfinite(step.grad_norm):
+            self.in_a_row = 0
+        else:
+            self.total += 1
+            self.in_a_row += 1
+
+    def hopeless(self, updates: int, *, last: bool) -> bool:
+        """Whether training has to stop after so many updates; `last` says that none follows."""
+        return self.in_a_row >= MOST_SKIPPED_IN_A_ROW or (last and 0 < updates == self.in_a_row)
+
+    def describe(self, number: int, lr: float) -> str:
+        """What went wrong, and what to try."""
+        return (
+            f"step {number}: in fp16 the gradient was not finite in {self.in_a_row} updates in a "
+            "row, although the loss scale was halved each time. None of these updates was applied. "
+            "Use train.precision=bf16 or fp32; otherwise try a third of the learning rate "
+            f"(lr {lr:g}), or a smaller scale or a larger gamma or temperature of the objective"
+        )
+
+
 CHECK_EVERY = (
     32  # updates between two checks on a GPU: each check waits for everything that is queued
 )

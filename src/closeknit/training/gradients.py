@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -20,7 +21,7 @@ from closeknit.objectives.view import View
 from closeknit.training.failures import is_out_of_memory, memory_advice
 from closeknit.training.optimizer import StepValues
 from closeknit.training.processes import World, average, gather
-from closeknit.training.randomness import mix, seeded
+from closeknit.training.randomness import DropoutSeeds, fixed_seed
 from closeknit.training.task import Batch, Task
 
 _PIECE = 2**20  # columns of half-precision gradients that are widened at once
@@ -147,7 +148,6 @@ class SeparateGradients:
             parameter.grad = piece.view_as(parameter) if used else None
 
 
-Seeds = tuple[int, ...]  # numbers that dropout's seed is mixed from
 Loss = tuple[Tensor, dict[str, Tensor]]  # the loss, and its terms by name
 Shares = dict[str, float | Tensor]  # how much a part of a batch counts for each term
 
@@ -184,7 +184,7 @@ class BatchGradients:
         self,
         task: Task,
         parts: Sequence[Batch],
-        seeds: Seeds,
+        seeds: DropoutSeeds,
         *,
         weight: float,
         only_batch: bool,
@@ -193,12 +193,15 @@ class BatchGradients:
 
         `only_batch` says that nothing else adds to the gradients of this update.
         """
-        pieces = [piece.to(self.world.device) for piece in parts if len(piece.rows)]
+        numbered = [(part, piece) for part, piece in enumerate(parts) if len(piece.rows)]
+        pieces = [piece.to(self.world.device) for _, piece in numbered]
+        shares_of_pieces = self.shares_of_parts(task, pieces)
         total = torch.zeros((), device=self.world.device)
         term_values: dict[str, Tensor] = {}
-        for batch, shares in zip(pieces, self.shares_of_parts(task, pieces), strict=True):
+        for (part, _), batch, shares in zip(numbered, pieces, shares_of_pieces, strict=True):
+            part_seeds = dataclasses.replace(seeds, part=part)
             try:
-                loss, terms = self.of_batch(task, batch, weight, seeds, shares)
+                loss, terms = self.of_batch(task, batch, weight, part_seeds, shares)
             except (torch.cuda.OutOfMemoryError, RuntimeError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -243,7 +246,8 @@ class BatchGradients:
         if isinstance(term.objective, CrossEntropy):
             mass = term.objective.mass(part.labels)
         if mass is None:
-            mass = tokens_in_view(part.inputs, part.labels, term.view)
+            part_of_whole = self.world.size > 1
+            mass = tokens_in_view(part.inputs, part.labels, term.view, part=part_of_whole)
         return mass * 0 if mass is not None and part.filler else mass
 
     def of_batch(
@@ -251,7 +255,7 @@ class BatchGradients:
         task: Task,
         batch: Batch,
         weight: float,
-        seeds: Seeds,
+        seeds: DropoutSeeds,
         shares: Shares | None = None,
     ) -> Loss:
         """The loss of a batch, and its gradients times the weight.
@@ -266,7 +270,7 @@ class BatchGradients:
         return loss, terms
 
     def _of_chunks(
-        self, task: Task, batch: Batch, weight: float, seeds: Seeds, shares: Shares | None
+        self, task: Task, batch: Batch, weight: float, seeds: DropoutSeeds, shares: Shares | None
     ) -> Loss:
         """Gradient caching, so that only one chunk's activations are in memory at a time.
 
@@ -301,7 +305,7 @@ class BatchGradients:
         return loss, terms
 
     def views(
-        self, task: Task, batch: Batch, seeds: Seeds, chunk: int | None = None
+        self, task: Task, batch: Batch, seeds: DropoutSeeds, chunk: int | None = None
     ) -> dict[str, View]:
         """What the objective reads of a batch.
 
@@ -310,8 +314,9 @@ class BatchGradients:
         if chunk is None:
             dropout: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         else:
-            dropout = seeded(self.world, *seeds, chunk)
-            self.engine.begin_chunk(mix(*seeds, chunk))
+            seed = seeds.of_chunk(chunk)
+            dropout = fixed_seed(self.world, seed)
+            self.engine.begin_chunk(seed)
         with dropout, self.precision.autocast():
             self.engine.reads(self.encoder, task.objective.views)
             with self._second_copies(task, batch):
@@ -323,7 +328,7 @@ class BatchGradients:
                 task.heads,
                 task.objective.views,
                 gaps=self.keep_unchosen_tokens,
-                chunk=chunk is not None,
+                part=chunk is not None or self.world.size > 1,
             )
 
     def _second_copies(self, task: Task, batch: Batch) -> contextlib.AbstractContextManager[None]:

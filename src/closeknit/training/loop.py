@@ -27,10 +27,14 @@ from closeknit.errors import ConfigError, TrainingError
 from closeknit.training.batches import ChangedTexts, DeviceBatches
 from closeknit.training.config import TrainConfig
 from closeknit.training.cuda_graphs import CudaGraphs, PaddedBatches, why_not_captured
-from closeknit.training.failures import FiniteCheck, Position, describe_not_finite
+from closeknit.training.failures import (
+    FiniteCheck,
+    Position,
+    SkippedUpdates,
+    describe_not_finite,
+)
 from closeknit.training.gradients import (
     BatchGradients,
-    Seeds,
     SeparateGradients,
     cosines_of_products,
     products_of,
@@ -44,13 +48,15 @@ from closeknit.training.processes import (
     return_memory,
     this_world,
 )
-from closeknit.training.randomness import deterministic_algorithms, mix, seeded
+from closeknit.training.randomness import (
+    SURGERY,
+    DropoutSeeds,
+    deterministic_algorithms,
+    fixed_seed,
+    mix,
+)
 from closeknit.training.schedules import Schedule, together
 from closeknit.training.task import Batch, NamedNumbers, NumbersOnDevice, Step, Task
-
-# Tell apart the random numbers that are drawn from one seed for different purposes.
-DROPOUT = 1
-SURGERY = 6
 
 # (gradients (T, P) of the tasks of an update, generator) -> the one gradient (P,) that is applied
 Combine = Callable[[Tensor, torch.Generator], Tensor]
@@ -77,6 +83,7 @@ class Training:
         self.tasks = list(tasks)
         self.config = config
         self.world = world or this_world()
+        self.log = log if self.world.main else lambda line: None
         self.schedule = schedule or together(
             {task.name: task.per_epoch for task in tasks}, config.epochs
         )
@@ -98,14 +105,15 @@ class Training:
         self.step_values = StepValues(self.rates, self.world.device)
         self.optimizer = build_optimizer(self.groups, self.step_values, self.world.device)
         self.precision = Precision(
-            choose_precision(config.precision, self.world.device), self.world.device
+            choose_precision(config.precision, self.world.device, self.log), self.world.device
         )
+        self.skipped = SkippedUpdates()
         self.finite = FiniteCheck(
             self.world.device, scales_gradients=self.precision.scales_gradients
         )
         self.engine = self._choose_engine()
         self.gradients = self._batch_gradients()
-        self.padded = self._capture_updates(log)
+        self.padded = self._capture_updates()
 
     # -- what a run is made of
 
@@ -135,16 +143,15 @@ class Training:
             keep_unchosen_tokens=one_gpu and all(task.objective.takes_gaps for task in self.tasks),
         )
 
-    def _capture_updates(self, log: Callable[[str], None]) -> PaddedBatches | None:
+    def _capture_updates(self) -> PaddedBatches | None:
         """Let the engine capture updates in CUDA graphs; None where they are launched directly."""
         if self.world.device.type != "cuda" or not self.config.graphs:
             return None
         reason = why_not_captured(self)
         if reason is not None:
-            if self.world.main:
-                log(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
+            self.log(f"updates are launched kernel by kernel, as they cannot be captured: {reason}")
             return None
-        self.engine.launcher = CudaGraphs(self.engine, self.world.device, log)
+        self.engine.launcher = CudaGraphs(self.engine, self.world.device, self.log)
         return PaddedBatches(self.tasks, self.config.epochs, self.apply)
 
     @property
@@ -163,15 +170,25 @@ class Training:
         return self.position.taken
 
     @property
-    def dropout_seeds(self) -> Seeds:
-        """What dropout's seed in the next update is mixed from."""
-        return self.config.seed, DROPOUT, self.number, self.world.rank
+    def dropout_seeds(self) -> DropoutSeeds:
+        """The seeds of dropout in the next update."""
+        return DropoutSeeds(self.config.seed, self.number, self.world.rank)
 
     # -- updates
 
     def __iter__(self) -> Iterator[Step]:
         while self.number < self.steps:
             yield self._step()
+        self.end()
+
+    def end(self) -> None:
+        """No update follows: say how many were skipped, and refuse a run in which all were."""
+        self._raise_if_hopeless(last=True)
+        if self.skipped.total:
+            self.log(
+                f"{self.skipped.total} of {self.number} updates were skipped, because their "
+                "gradients were not finite in fp16 (train.precision=bf16 or fp32 skips none)"
+            )
 
     def _step(self) -> Step:
         factor = rate_factor(self.number, self.steps, self.config.warmup, self.config.schedule)
@@ -179,12 +196,12 @@ class Training:
             self.learners.train()  # the caller has evaluated since the last step
         names = self.schedule.turns(self.number)
         turn = [task for task in self.tasks if task.name in names]
-        seeds = self.dropout_seeds
+        seed = self.dropout_seeds.of_update
         progress = self.number / self.steps
-        self.step_values.write(factor, progress, mix(*seeds), self.optimizer.param_groups)
+        self.step_values.write(factor, progress, seed, self.optimizer.param_groups)
         self.engine.prepare_update()
         deterministic = self.config.deterministic and self.world.device.type == "cuda"
-        with seeded(self.world, *seeds), deterministic_algorithms(deterministic):
+        with fixed_seed(self.world, seed), deterministic_algorithms(deterministic):
             numbers = self.engine.run(self._next_update(turn))
         step = self._as_step(numbers, self.rates[0] * factor)
         self.finite.add(self.position.copy(), step)
@@ -192,6 +209,9 @@ class Training:
             self.position.taken[task.name] += 1
         self.position.number += 1
         self._raise_if_failed(self.finite.check_if_due(self.number, last=self.number == self.steps))
+        if self.precision.scales_gradients:
+            self.skipped.add(step)
+            self._raise_if_hopeless(last=False)
         return step
 
     def _next_update(self, turn: Sequence[Task]) -> UpdateWork:
@@ -238,7 +258,7 @@ class Training:
                 loss, task_terms = self.gradients.of_task(
                     task,
                     batches[task.name],
-                    seeds,
+                    dataclasses.replace(seeds, task=self.tasks.index(task)),
                     weight=share * task.weight,
                     only_batch=only_batch,
                 )
@@ -279,6 +299,10 @@ class Training:
         raise NotFinite(
             describe_not_finite(step, self.tasks, self.taken, self.rates[0], self.precision.name)
         )
+
+    def _raise_if_hopeless(self, *, last: bool) -> None:
+        if self.skipped.hopeless(self.number, last=last):
+            raise NotFinite(self.skipped.describe(self.number, self.rates[0]))
 
     def agreement(
         self, batches: int = 2, *, names: Sequence[str] | None = None
@@ -373,6 +397,7 @@ class Training:
         self.rates = [float(g["lr"]) for g in parameter_groups(self.encoder, self.tasks, config)]
         self.step_values.restart(self.rates)
         self.finite.restart()
+        self.skipped = SkippedUpdates()
         self.learners.train()
         self.precision.restart()
         self.engine.restart()
@@ -388,7 +413,9 @@ class Training:
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 tensors[f"optimizer/{index}/{key}"] = torch.as_tensor(value)
         scaler = self.precision.scaler.state_dict()
-        facts = {"number": self.number, "taken": self.taken, "scaler": scaler}
+        facts: dict[str, Any] = {"number": self.number, "taken": self.taken, "scaler": scaler}
+        if self.precision.scales_gradients:
+            facts["skipped"] = dataclasses.asdict(self.skipped)
         return tensors, facts
 
     def load_state(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -411,6 +438,7 @@ class Training:
         self.engine.read_optimizer_state()
         if self.precision.scales_gradients:
             self.precision.scaler.load_state_dict(facts["scaler"])
+            self.skipped = SkippedUpdates(**facts.get("skipped", {}))
 
 
 class NotFinite(TrainingError):

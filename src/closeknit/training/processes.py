@@ -6,18 +6,33 @@ the whole batch and gives the same number as in one process. There is no wrapper
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import json
 import os
 import platform
 import sys
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from closeknit.errors import TrainingError
 from closeknit.objectives.view import View
+
+
+class ProcessLost(TrainingError):
+    """Another process of the run ended, or cannot be reached."""
+
+
+@dataclass
+class StopRequest:
+    """Whether the user has asked a run to stop."""
+
+    wanted: bool = False  # this process was told so
+    agreed: bool = False  # some process was told so, and all of them know it
 
 
 @dataclass(frozen=True)
@@ -27,11 +42,17 @@ class World:
     device: torch.device
     rank: int = 0
     size: int = 1
+    stop: StopRequest = field(default_factory=StopRequest, compare=False)
 
     @property
     def main(self) -> bool:
         """Whether this process is the one that writes files and messages."""
         return self.rank == 0
+
+    @property
+    def stopping(self) -> bool:
+        """Whether all processes leave after this step. The answer is the same in all of them."""
+        return self.stop.wanted if self.size == 1 else self.stop.agreed
 
 
 def this_world(device: str | None = None) -> World:
@@ -80,14 +101,15 @@ def gather(view: View, world: World, filler: bool = False, copies: int = 1) -> V
     process.
 
     Where each process has its texts in several copies, one after another, so has the result.
+
+    The processes also tell each other whether one of them was asked to stop. This happens here
+    because it costs nothing more: the numbers of rows are exchanged and read anyway.
     """
     if world.size == 1:
         return view
     z, y = (view.z[:0], view.y[:0]) if filler else view
-    sizes = torch.zeros(world.size, dtype=torch.long, device=z.device)
-    sizes[world.rank] = len(z)
-    torch.distributed.all_reduce(sizes)
-    counts: list[int] = sizes.tolist()
+    *counts, asked_to_stop = _sums([*_only_mine(len(z), world), int(world.stop.wanted)], world)
+    world.stop.agreed |= asked_to_stop > 0
     z = _Gather.apply(z, counts, world.rank)
     y = _gather_rows(y, counts)
     if copies > 1:
@@ -95,6 +117,33 @@ def gather(view: View, world: World, filler: bool = False, copies: int = 1) -> V
         z = z[index]
         y = y[index]
     return View(z, y)
+
+
+def _only_mine(number: int, world: World) -> list[int]:
+    """A list with a place for each process; this one's place holds the number, the others 0."""
+    return [number if rank == world.rank else 0 for rank in range(world.size)]
+
+
+def _sums(numbers: list[int], world: World) -> list[int]:
+    """The sums of these numbers over all processes."""
+    total = torch.tensor(numbers, device=world.device)
+    with _exchange():
+        torch.distributed.all_reduce(total)
+    sums: list[int] = total.tolist()
+    return sums
+
+
+@contextlib.contextmanager
+def _exchange() -> Iterator[None]:
+    """Inside, processes exchange something; when one of them has ended, the error says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ProcessLost(
+            "another process of this run has ended or cannot be reached; its own message says why. "
+            f"Start the run again with --resume ({reason[:200]})"
+        ) from None
 
 
 def _copies_together(counts: list[int], copies: int) -> list[int]:
@@ -139,7 +188,8 @@ def _gather_rows(z: Tensor, counts: list[int]) -> Tensor:
     padded = z.new_zeros(max(counts), *z.shape[1:])
     padded[: len(z)] = z
     everyone = [torch.empty_like(padded) for _ in counts]
-    torch.distributed.all_gather(everyone, padded)
+    with _exchange():
+        torch.distributed.all_gather(everyone, padded)
     return torch.cat([rows[:count] for rows, count in zip(everyone, counts, strict=True)])
 
 
@@ -159,20 +209,103 @@ def average_gradients(parameters: Iterable[nn.Parameter], world: World) -> None:
 def average(values: Tensor, world: World) -> None:
     """The mean over all processes, in place."""
     if world.size > 1:
-        torch.distributed.all_reduce(values)
+        with _exchange():
+            torch.distributed.all_reduce(values)
         values /= world.size
 
 
-def wait_for_all(world: World) -> None:
-    """Go on when every process has come here."""
+# ---------------------------------------------------------------- agreeing
+
+
+def agree_to_stop(world: World) -> bool:
+    """Whether a process was asked to stop; all processes call this, and get the same answer."""
     if world.size > 1:
-        torch.distributed.barrier()
+        world.stop.agreed |= _sums([int(world.stop.wanted)], world)[0] > 0
+    return world.stopping
+
+
+def texts_of_all(text: str, world: World) -> list[str]:
+    """What each process says, in the order of the processes."""
+    if world.size == 1:
+        return [text]
+    letters = torch.tensor(list(text.encode()), dtype=torch.uint8, device=world.device)
+    counts = _sums(_only_mine(len(letters), world), world)
+    if not any(counts):
+        return [""] * world.size
+    everything = _gather_rows(letters, counts).cpu()
+    return [bytes(said.tolist()).decode() for said in everything.split(counts)]
+
+
+@contextlib.contextmanager
+def failing_together(world: World) -> Iterator[None]:
+    """An error inside ends all processes with its message, and none waits for one that has ended.
+
+    Inside, the processes exchange nothing.
+    """
+    if world.size == 1:
+        yield
+        return
+    try:
+        yield
+    except Exception as error:
+        texts_of_all(str(error) or type(error).__name__, world)
+        raise
+    for rank, text in enumerate(texts_of_all("", world)):
+        if text:
+            raise ProcessLost(f"process {rank} cannot go on: {text}")
+
+
+def of_first(tensors: Mapping[str, Tensor], world: World) -> dict[str, Tensor]:
+    """The tensors of the first process; those of the others have the same names and shapes."""
+    if world.size == 1:
+        return dict(tensors)
+    received: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        sent = tensor.detach().to(world.device, copy=True).contiguous()
+        with _exchange():
+            torch.distributed.broadcast(sent, src=0)
+        received[name] = sent.to(tensor.device)
+    return received
+
+
+def state_of_first(
+    state: tuple[dict[str, Tensor], dict[str, Any]] | None, world: World
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """The tensors and facts that the first process has, or None if it has none.
+
+    What the other processes pass is not looked at.
+    """
+    if world.size == 1:
+        return state
+    said = ""
+    if world.main and state is not None:
+        shapes = {
+            name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]
+            for name, tensor in state[0].items()
+        }
+        said = json.dumps([shapes, state[1]])
+    said = texts_of_all(said, world)[0]
+    if not said:
+        return None
+    shapes, facts = json.loads(said)
+    tensors = {
+        name: torch.empty(shape, dtype=getattr(torch, dtype))
+        for name, (dtype, shape) in shapes.items()
+    }
+    return of_first(state[0] if world.main and state is not None else tensors, world), facts
+
+
+# ---------------------------------------------------------------- ending
 
 
 def leave(world: World) -> None:
-    """Wait for the other processes, then close the connection between them."""
+    """Wait for the other processes, then close the connection between them.
+
+    A process that has ended already keeps none of the others: this one has done its work.
+    """
     if world.size > 1:
         from accelerate import PartialState
 
-        wait_for_all(world)
+        with contextlib.suppress(ProcessLost), _exchange():
+            torch.distributed.barrier()
         PartialState().destroy_process_group()

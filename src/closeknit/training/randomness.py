@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,27 +50,93 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def seeded(world: World, *numbers: int) -> Iterator[None]:
-    """Inside, torch's random numbers depend on these numbers and on nothing that came before.
+def fixed_seed(world: World, seed: int) -> Iterator[None]:
+    """Inside, torch's random numbers depend on this seed and on nothing that came before.
 
     The random state outside stays as it was. Dropout is seeded by run, step and process in this
     way, so that a checkpoint needs no random state, and two runs in one program do not disturb each
     other.
     """
-    generators = [torch.default_generator]
-    if world.device.type == "cuda":
-        torch.cuda.init()
-        generators.append(torch.cuda.default_generators[world.device.index or 0])
-    before = [generator.get_state() for generator in generators]
-    for generator in generators:  # torch.manual_seed would look for every kind of device each time
-        generator.manual_seed(mix(*numbers))
+    with contextlib.ExitStack() as stack:
+        generators = [torch.default_generator]
+        if world.device.type == "cuda":
+            torch.cuda.init()
+            generators.append(torch.cuda.default_generators[world.device.index or 0])
+        elif world.device.type != "cpu":
+            stack.enter_context(_fixed_seed_of_device(world.device, seed))
+        before = [generator.get_state() for generator in generators]
+        for generator in generators:  # torch.manual_seed would look for every kind of device
+            generator.manual_seed(seed)
+        try:
+            yield
+        finally:
+            for generator, state in zip(generators, before, strict=True):
+                generator.set_state(state)
+
+
+@contextlib.contextmanager
+def _fixed_seed_of_device(device: torch.device, seed: int) -> Iterator[None]:
+    """The same for a device of another kind, such as MPS or XPU, by torch's module for it."""
+    module: Any = torch.get_device_module(device)
+    before = module.get_rng_state()
+    module.manual_seed(seed)
     try:
         yield
     finally:
-        for generator, state in zip(generators, before, strict=True):
-            generator.set_state(state)
+        module.set_rng_state(before)
+
+
+def seeded(world: World, *numbers: int) -> contextlib.AbstractContextManager[None]:
+    """Inside, torch's random numbers depend on these numbers; see `fixed_seed`."""
+    return fixed_seed(world, mix(*numbers))
+
+
+# What tells a list of numbers that ends in zeros from the same list without them.
+_ENDS_IN_ZEROS = 0x7E205
 
 
 def mix(*numbers: int) -> int:
-    """One well-mixed seed from several numbers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    """One well-mixed seed from several numbers; other numbers, or another amount, give another
+    seed.
+
+    numpy's SeedSequence fills short lists up with zeros. A list that ends in a zero is therefore
+    mixed together with its length. All other lists give what SeedSequence makes of them.
+    """
+    key = (_ENDS_IN_ZEROS, len(numbers)) if numbers and numbers[-1] == 0 else ()
+    return _as_seed(np.random.SeedSequence(numbers, spawn_key=key))
+
+
+@dataclass(frozen=True)
+class DropoutSeeds:
+    """The seeds of dropout in one update of one process.
+
+    Checkpoints of all versions rely on these seeds: a run that is resumed has to draw the masks
+    that it would have drawn. The seed of an update, and those of the chunks of the first part of
+    the first task, are therefore what the first version of Closeknit drew.
+    """
+
+    seed: int  # of the run
+    number: int  # of updates done before
+    rank: int  # of the process
+    task: int = 0  # the place of the task among those of the run
+    part: int = 0  # of the task's batch
+
+    @property
+    def of_update(self) -> int:
+        """All batches of the update draw from this seed, one after another."""
+        return self._mixed()
+
+    def of_chunk(self, chunk: int) -> int:
+        """A chunk is computed twice, so that it has a seed of its own."""
+        if self.task == self.part == 0:
+            return self._mixed(chunk)
+        return self._mixed(chunk, self.part, self.task)
+
+    def _mixed(self, *place: int) -> int:
+        return _as_seed(
+            np.random.SeedSequence((self.seed, DROPOUT, self.number, self.rank, *place))
+        )
+
+
+def _as_seed(sequence: np.random.SeedSequence) -> int:
+    return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

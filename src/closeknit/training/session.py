@@ -9,11 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from closeknit.errors import ConfigError
 from closeknit.training import checkpoints as checkpoint
 from closeknit.training.loop import NotFinite, Training
-from closeknit.training.processes import World
+from closeknit.training.processes import (
+    ProcessLost,
+    World,
+    failing_together,
+    of_first,
+    state_of_first,
+    texts_of_all,
+)
 from closeknit.training.task import Step
 
 Scores = dict[str, float]
@@ -104,6 +113,7 @@ class Loop:
     def __iter__(self) -> Iterator[Step]:
         if self.resume:
             self._load_checkpoint()
+        self._take_weights_of_first_process()
         self.last_saved = time.monotonic()
         while not self.done:
             try:
@@ -115,13 +125,18 @@ class Loop:
                 raise NotFinite(f"{error}. The last good state is kept in {self.folder}") from None
             yield step
         self._read_losses()
+        self.training.end()
         if self.best is not None:
             self.training.learners.load_state_dict(self.best)
         self.training.learners.eval()
 
     def _next(self) -> Step:
         """One more update, with the evaluation and the checkpoint that are due after it."""
-        step = next(iter(self.training))
+        try:
+            step = next(iter(self.training))
+        except ProcessLost:
+            self.save_state()  # nothing of the step in progress was applied
+            raise
         self.unread_steps.append(step)
         if step.number % self.every == 0 or step.number == self.training.steps:
             step = self._evaluate(step)
@@ -137,7 +152,7 @@ class Loop:
         self.open_records.append(OpenRecord(step.number, record))
         if self.evaluate is not None:
             self._read_losses()
-            scores = self.evaluate()
+            scores = self.scores_of_first_process(self.evaluate())
             record |= scores
             step = dataclasses.replace(step, scores=scores)
             if scores[self.metric] > self.best_score:
@@ -200,9 +215,50 @@ class Loop:
         }
         checkpoint.save(self.folder, self.training.number, tensors, facts)
 
+    # -- several processes
+
+    def _take_weights_of_first_process(self) -> None:
+        """Train the same weights everywhere, also where machines have different encoder files."""
+        if self.world.size > 1:
+            learners = self.training.learners
+            learners.load_state_dict(of_first(learners.state_dict(), self.world))
+            self.training.engine.weights_changed()
+
+    def scores_of_first_process(self, scores: Scores) -> Scores:
+        """The scores of the first process, which decide for all.
+
+        Other kinds of processors round in other ways, and processes that disagree about the best
+        state or about an early stop would wait for each other forever.
+        """
+        if self.world.size == 1:
+            return scores
+        own = {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
+        return {name: float(score) for name, score in of_first(own, self.world).items()}
+
+    def _saved_state(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """The state in the newest checkpoint, if there is one.
+
+        The first process writes checkpoints, so it also reads them and sends them to the others,
+        which may have another disk.
+        """
+        if self.folder is None:
+            return None
+        newest, *others = texts_of_all(checkpoint.newest(self.folder) or "", self.world)
+        for rank, name in enumerate(others, 1):
+            if name not in ("", newest):
+                raise ConfigError(
+                    f"the processes disagree on where to resume: process {rank} finds {name} in "
+                    f"{self.folder}, and process 0 finds {newest or 'no checkpoint'}. Let the "
+                    "machine with the right checkpoints start process 0, and remove that folder on "
+                    "the others"
+                )
+        with failing_together(self.world):
+            saved = checkpoint.load(self.folder) if self.world.main else None
+        return state_of_first(saved, self.world)
+
     def _load_checkpoint(self) -> None:
         """Take up the newest checkpoint of the folder, if there is one."""
-        saved = checkpoint.load(self.folder) if self.folder is not None else None
+        saved = self._saved_state()
         if saved is None:
             return
         tensors, facts = saved

@@ -36,18 +36,18 @@ class Batch:
     def chunks(self, size: int, *, same_width: bool = False) -> list[Batch]:
         """The rows in chunks of this size.
 
-        Each is padded as wide as it needs, or with `same_width` as the whole batch needs.
+        Each is padded as wide as it needs, or with `same_width` as wide as the batch is.
         """
         chunks: list[Batch] = []
         for start in range(0, len(self.labels), size):
             labels = self.labels[start : start + size]
             inputs = {name: value[start : start + size] for name, value in self.inputs.items()}
-            read = self.inputs if same_width else inputs
-            real = read["attention_mask"].any(0).nonzero()
-            width = slice(int(real.min()), int(real.max()) + 1)
-            trimmed = {name: value[:, width] for name, value in inputs.items()}
+            if not same_width:
+                real = inputs["attention_mask"].any(0).nonzero()
+                width = slice(int(real.min()), int(real.max()) + 1)
+                inputs = {name: value[:, width] for name, value in inputs.items()}
             whole = len(self.labels)
-            chunks.append(Batch(trimmed, labels, self.rows, self.filler, start, whole))
+            chunks.append(Batch(inputs, labels, self.rows, self.filler, start, whole))
         return chunks
 
     def to(self, device: torch.device) -> Batch:

@@ -157,6 +157,7 @@ class _CenterLoss(torch.autograd.Function):
         loss, ctx.gradients = _loss_and_gradients(z, w, y, options, needs_gradients)
         ctx.save_for_backward(z, w, y)
         ctx.options = options
+        ctx.precisions = z.dtype, w.dtype
         return loss
 
     @staticmethod
@@ -168,14 +169,17 @@ class _CenterLoss(torch.autograd.Function):
             _, gradients = _loss_and_gradients(z, w, y, ctx.options, True)
             assert gradients is not None
         ctx.gradients = None
-        grad_z, grad_w = gradients
-        return grad_z.mul_(outer[0]), grad_w.mul_(outer[0]), None, None, None
+        grad_z, grad_w = (gradient.mul_(outer[0]) for gradient in gradients)
+        z_type, w_type = ctx.precisions
+        return grad_z.to(z_type), grad_w.to(w_type), None, None, None
 
 
 def _loss_and_gradients(
     z: Tensor, w: Tensor, y: Tensor, options: CenterOptions, needs_gradients: bool
 ) -> tuple[Tensor, Gradients | None]:
-    """The loss (), and if needed the gradients of rows and centers in their own precision."""
+    """The loss (), and if needed the gradients of rows and centers as they are kept until the
+    backward pass.
+    """
     kernel = _kernel_for(z)
     compute = _in_torch if kernel is None else kernel.loss_and_gradients
     limit = CPU_ELEMENTS if kernel is None else GPU_BYTES
@@ -183,7 +187,17 @@ def _loss_and_gradients(
     if gradients is None:
         return loss, None
     grad_z, grad_w = gradients
-    return loss, (grad_z.to(z.dtype), grad_w.to(w.dtype).view(w.shape))
+    grad_w = grad_w.to(precision_until_backward(w)).view(w.shape)
+    return loss, (grad_z.to(precision_until_backward(z)), grad_w)
+
+
+def precision_until_backward(x: Tensor) -> torch.dtype:
+    """In which precision the gradient of x is kept from the forward to the backward pass.
+
+    Only the backward pass knows the loss scale, which brings small gradients into the range of
+    float16. Before that they would become zero. bfloat16 has the range of float32.
+    """
+    return torch.float32 if x.dtype == torch.float16 else x.dtype
 
 
 def _kernel_for(z: Tensor) -> Any:

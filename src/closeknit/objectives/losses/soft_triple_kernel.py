@@ -9,6 +9,8 @@ import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
 import triton.language as tl  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from torch import Tensor
 
+from closeknit.objectives.losses.soft_triple import precision_until_backward
+
 if TYPE_CHECKING:
     from closeknit.objectives.losses.soft_triple import CenterOptions, Gradients
 
@@ -56,14 +58,14 @@ def _row_kernel(  # type: ignore[no-untyped-def]
     inverse_gamma,
     scale,
     margin,
-    count,
+    divisor,
     CLASSES: tl.constexpr,
     BLOCK: tl.constexpr,
     WITH_GRADIENTS: tl.constexpr,
 ):
     """One row: its loss from its C x K similarities `near`.
 
-    With gradients, the similarities are overwritten with the gradient of (loss / count) by them.
+    With gradients, the similarities are overwritten with the gradient of (loss / divisor) by them.
     """
     row = tl.program_id(0).to(tl.int64)
     similarities = near + row * C * K
@@ -98,7 +100,7 @@ def _row_kernel(  # type: ignore[no-untyped-def]
     loss = highest + tl.log(sum_of_powers) - logit_of_true_class
     tl.store(losses + row, tl.where(has_label, loss, 0.0))
     if WITH_GRADIENTS:
-        grad_score = (power_of_class / sum_of_powers - is_true_class) * scale / tl.load(count)
+        grad_score = (power_of_class / sum_of_powers - is_true_class) * scale / tl.load(divisor)
         grad_score = tl.where(has_label, grad_score, 0.0)
         for c in range(0, C):
             is_class = classes == c
@@ -138,6 +140,8 @@ def loss_and_gradients(
     buffer = torch.empty(height, len(w), dtype=precision, device=z.device)
     losses = torch.empty(R, dtype=torch.float32, device=z.device)
     count = (y >= 0).sum().clamp_min(1).float()
+    # Divided by the number of rows, slopes leave the range of float16: they are divided later.
+    divisor = torch.ones_like(count) if precision == torch.float16 else count
     grad_rows = (
         torch.empty(unit_rows.shape, dtype=torch.float32, device=z.device) if needs_gradients else z
     )
@@ -149,7 +153,7 @@ def loss_and_gradients(
         z_chunk = unit_rows[chunk]  # (r, D)
         near = buffer[: len(z_chunk)]  # (r, C K)
         torch.mm(z_chunk, unit_centers.T, out=near)
-        _run_row_kernel(near, y[chunk], losses[chunk], C, options, count, needs_gradients)
+        _run_row_kernel(near, y[chunk], losses[chunk], C, options, divisor, needs_gradients)
         if needs_gradients:  # `near` now holds the gradient of the similarities
             _multiply(near, unit_centers, grad_rows[chunk], add=False)
             _multiply(near.T, z_chunk, grad_centers, add=start > 0)
@@ -157,9 +161,10 @@ def loss_and_gradients(
     if not needs_gradients:
         return loss, None
     del buffer  # makes room for what follows
-    _unit_backward(grad_centers, unit_centers, center_inverse_lengths, grad_centers)
-    grad_z = torch.empty(z.shape, dtype=z.dtype, device=z.device)
-    _unit_backward(grad_rows, unit_rows, row_inverse_lengths, grad_z)
+    left = divisor / count  # 1, except in float16
+    _unit_backward(grad_centers, unit_centers, center_inverse_lengths * left, grad_centers)
+    grad_z = torch.empty(z.shape, dtype=precision_until_backward(z), device=z.device)
+    _unit_backward(grad_rows, unit_rows, row_inverse_lengths * left, grad_z)
     return loss, (grad_z, grad_centers)
 
 
@@ -169,7 +174,7 @@ def _run_row_kernel(
     losses: Tensor,
     C: int,
     options: CenterOptions,
-    count: Tensor,
+    divisor: Tensor,
     needs_gradients: bool,
 ) -> None:
     """Writes the loss of each row of near (r, C K); `_row_kernel` says what becomes of near."""
@@ -184,7 +189,7 @@ def _run_row_kernel(
         1.0 / options.gamma,
         options.scale,
         options.margin,
-        count,
+        divisor,
         CLASSES=triton.next_power_of_2(C),
         BLOCK=block,
         WITH_GRADIENTS=needs_gradients,
@@ -212,7 +217,13 @@ def _unit_backward(gradient: Tensor, unit: Tensor, inverse_lengths: Tensor, out:
 
 
 def _multiply(a: Tensor, b: Tensor, out: Tensor, add: bool) -> None:
-    """Writes a @ b to `out`, or adds it to `out`; the sums are in float32 where torch can do it."""
+    """Writes a @ b to `out`, or adds it to `out`; the sums are in float32 where torch can do it.
+
+    Sums of float16 always are: they can leave its range.
+    """
+    if a.dtype == torch.float16 and not _TORCH_SUMS_IN_FLOAT32:
+        a = a.float()
+        b = b.float()
     if a.dtype == out.dtype or _TORCH_SUMS_IN_FLOAT32:
         precision = {} if a.dtype == out.dtype else {"out_dtype": out.dtype}
         if add:
