@@ -158,8 +158,8 @@ class Folded(nn.Module):
 
     y (R, 2) gives for each row the number of its view and the label of its text; texts with the
     same label are not negatives of each other. The label of a hard negative, in the third view, is
-    that of the texts that it belongs to, or one that no text has. Each view holds the texts in the same order; the
-    views may come in any order.
+    that of the texts that it belongs to, or one that no text has. Each view holds the texts in the
+    same order; the views may come in any order.
     """
 
     def __init__(self, objective: nn.Module, views: int) -> None:
