@@ -24,6 +24,11 @@ PUBLIC_NAMES = {
     "MultiTask",
     "SentenceEncoder",
     "TextClassifier",
+    # embeddings
+    "draw_layers",
+    "layer_anisotropy",
+    "load_sentence_model",
+    "mine_negatives",
     # data and encoders
     "Encoder",
     "Examples",

@@ -17,6 +17,11 @@ _MODULES = {
     "MultiTask": "multitask.estimator",
     "SentenceEncoder": "embeddings.estimator",
     "TextClassifier": "classification.estimator",
+    # embeddings
+    "draw_layers": "embeddings.layers",
+    "layer_anisotropy": "embeddings.layers",
+    "load_sentence_model": "embeddings.model",
+    "mine_negatives": "embeddings.negatives",
     # data and encoders
     "Encoder": "encoders.encoder",
     "Examples": "data.examples",
@@ -73,6 +78,10 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from closeknit.embeddings.config import EmbeddingConfig as EmbeddingConfig
     from closeknit.embeddings.config import MethodConfig as MethodConfig
     from closeknit.embeddings.estimator import SentenceEncoder as SentenceEncoder
+    from closeknit.embeddings.layers import draw_layers as draw_layers
+    from closeknit.embeddings.layers import layer_anisotropy as layer_anisotropy
+    from closeknit.embeddings.model import load_sentence_model as load_sentence_model
+    from closeknit.embeddings.negatives import mine_negatives as mine_negatives
     from closeknit.encoders.config import EncoderConfig as EncoderConfig
     from closeknit.encoders.encoder import Encoder as Encoder
     from closeknit.encoders.inference import encode_texts as encode_texts

@@ -13,7 +13,7 @@ from closeknit.data import ScoredPairs, sentences_from
 from closeknit.embeddings.control import evaluation_table, random_sentences, random_strings
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.scores import sts_scores
-from closeknit.errors import ConfigError
+from closeknit.errors import ConfigError, DataError
 
 TEXTS = [
     f"where is my {thing} {when}"
@@ -61,7 +61,8 @@ def test_another_seed_draws_other_strings_and_groups_stay():
     assert strings.columns[0][0] == strings.columns[0][1]
     assert strings.groups.tolist() == rows.groups.tolist()
     assert random_sentences(rows, 3).columns != strings.columns
-    assert not set(sum(strings.columns, [])) & set(sum(rows.columns, []))
+    for drawn, column in zip(strings.columns, rows.columns, strict=True):
+        assert not set(drawn) & set(column)
 
 
 # ---------------------------------------------------------------- the table
@@ -129,6 +130,24 @@ def test_an_estimator_mines_adapts_and_scores_suites_as_the_command_line_does(ti
     (score,) = encoder.evaluate(tmp_path / "pairs.csv")
     assert (score.data, score.measure, score.n) == ("pairs", "spearman", 4)
     assert not hasattr(encoder, "evaluation_")
+
+
+def test_mined_pairs_and_layers_from_public_names(tiny, tmp_path):
+    from closeknit import draw_layers, layer_anisotropy, load_sentence_model, mine_negatives
+    from closeknit.data import sentences_from as public_sentences_from
+
+    before = load_sentence_model(tiny())
+    corpus = [*TEXTS, "never came", "broken order"]
+    triplets = mine_negatives(before.encode, public_sentences_from(PAIRS), corpus)
+    encoder = small_encoder(tiny).fit(triplets)
+    assert encoder.model_.metrics["rows"] == 12
+    found = {"before": layer_anisotropy(before, TEXTS), "after": encoder.layer_anisotropy(TEXTS)}
+    assert [len(rows) for rows in found.values()] == [3, 3]
+    assert found["before"] != found["after"]
+    draw_layers(tmp_path / "layers.png", found)
+    assert (tmp_path / "layers.png").stat().st_size > 5000
+    with pytest.raises(DataError, match="have their groups already"):
+        small_encoder(tiny).fit(triplets, ["a"] * 12)
 
 
 @pytest.mark.parametrize(

@@ -25,16 +25,33 @@ from closeknit.embeddings.control import (
     training_rows,
 )
 from closeknit.embeddings.fit import EmbeddingFit, check_data
+from closeknit.embeddings.layers import MOST_TEXTS, LayerAnisotropy, layer_anisotropy
 from closeknit.embeddings.model import SentenceModel
 from closeknit.embeddings.negatives import mine_negatives
 from closeknit.embeddings.scores import Score, evaluate_suite
 from closeknit.encoders.inference import Floats
+from closeknit.errors import DataError
 from closeknit.models.estimator_settings import (
     given_settings,
     plain_values,
     settings_argument,
     unnamed_settings,
 )
+
+
+def _sentences_of(rows: Sequence[Any] | Sentences, y: Sequence[Any] | None) -> Sentences:
+    """The training rows; labels are taken with a list only, because `Sentences` have groups."""
+    name = "the training data"
+    if not isinstance(rows, Sentences):
+        return sentences_from(
+            as_list(rows), None if y is None else label_values(y, name), name=name
+        )
+    if y is not None:
+        raise DataError(
+            "the training rows are Sentences, which have their groups already; give labels to "
+            "sentences_from, or give fit a list"
+        )
+    return rows
 
 
 class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -77,7 +94,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(
         self,
-        X: Sequence[Any],
+        X: Sequence[Any] | Sentences,
         y: Sequence[Any] | None = None,
         validation: Any = None,
         *,
@@ -86,7 +103,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         control: str | None = None,
         mine: bool = False,
     ) -> SentenceEncoder:
-        """Learn from texts, pairs or triplets.
+        """Learn from texts, pairs or triplets, as a list or as `Sentences`.
 
         - `validation`: (text, text, score) rows, on which the best state is chosen and kept.
         - `evaluate`: suites, files or folders of scored pairs, or `ScoredPairs`. The attribute
@@ -97,10 +114,7 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
           then holds their scores as `control`, and `control_` is the encoder.
         - `mine`: first find a hard negative for each pair, with the encoder as it is.
         """
-        name = "the training data"
-        sentences = sentences_from(
-            as_list(X), None if y is None else label_values(y, name), name=name
-        )
+        sentences = _sentences_of(X, y)
         if validation is not None and not isinstance(validation, ScoredPairs):
             validation = scored_pairs_from(validation, name="the validation part")
         asked = evaluation_sets(evaluate, log=say)
@@ -201,6 +215,13 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "model_")
         return evaluate_suite(self.model_.encode, names, measures=measures)
+
+    def layer_anisotropy(
+        self, texts: Sequence[str], *, most: int = MOST_TEXTS, seed: int = 0
+    ) -> list[LayerAnisotropy]:
+        """The anisotropy of every layer, for words in context and for whole texts."""
+        check_is_fitted(self, "model_")
+        return layer_anisotropy(self.model_, single_texts(as_list(texts)), most=most, seed=seed)
 
     def save(self, folder: str | Path) -> None:
         check_is_fitted(self, "model_")
