@@ -200,3 +200,48 @@ def test_one_command_shows_texts_and_random_strings(closeknit, tiny, tmp_path):
     )
     assert "1 of 12 rows were dropped" in replaced.stderr
     assert json.loads(replaced.stdout)["excluded"] == {"rows": 1, "texts": 1}
+
+
+def test_a_stopped_control_run_is_continued(tiny, tmp_path, monkeypatch):
+    from closeknit.embeddings import run
+    from closeknit.embeddings.config import with_recipe
+    from closeknit.errors import Stopped
+
+    tables = {
+        "encoder": {"name": tiny(), "max_length": 16},
+        "method": {"name": "mirror", "pull": False},
+        "train": {"epochs": 1, "batch_size": 6},
+    }
+    first, second, scores = zip(*SCORED, strict=True)
+    scored = ScoredPairs(list(first), list(second), np.array(scores), "scored")
+
+    def train(resume):
+        return run.embed_in_folder(
+            sentences_from(TEXTS),
+            with_recipe(tables, 1),
+            tmp_path / "e",
+            evaluate=[scored],
+            control="random",
+            resume=resume,
+        )
+
+    whole = run._train
+    trained = []
+
+    def stopped_before_the_texts(folder, sentences, *rest):
+        trained.append(sentences.name)
+        if len(trained) == 2:
+            raise Stopped("stopped")
+        return whole(folder, sentences, *rest)
+
+    monkeypatch.setattr(run, "_train", stopped_before_the_texts)
+    with pytest.raises(Stopped):
+        train(resume=False)
+    assert trained == ["random strings like data", "data"]
+    strings = (tmp_path / "e-random-strings" / "model.safetensors").read_bytes()
+    metrics = train(resume=True)
+    assert set(metrics["evaluation"]) == {"before", "control", "after"}
+    assert (tmp_path / "e-random-strings" / "model.safetensors").read_bytes() == strings
+    assert SentenceModel.load(tmp_path / "e").config.method.pull is False
+    with pytest.raises(ConfigError, match="exists already"):
+        train(resume=False)
