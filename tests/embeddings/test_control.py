@@ -85,6 +85,8 @@ def test_the_table_says_how_much_of_the_gain_the_random_strings_gave():
     assert lines[2] == "| men | 3,000 | 40.0 | 50.0 | 60.0 | +20.0 | 50 % |"
     assert lines[3] == "| rw | 65 | 20.0 | 25.0 | 20.0 | +0.0 | – |"  # no gain to share out
     assert lines[4] == "| mean |  | 30.0 | 37.5 | 40.0 | +10.0 | 75 % |"
+    little = evaluation_table(record(before=(29.1, 1.0), control=(31.3, 1.0), after=(29.9, 2.1)))
+    assert little.splitlines()[2].endswith("| +0.8 | – |")  # 2.2 points of 0.8 say nothing
     without = evaluation_table(record(before=(40.0, 20.0), after=(39.0, 30.0))).splitlines()
     assert without[2] == "| men | 3,000 | 40.0 | 39.0 | -1.0 |"
 

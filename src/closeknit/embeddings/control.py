@@ -21,6 +21,7 @@ from closeknit.errors import ConfigError, did_you_mean
 CONTROLS = ("random",)
 _LETTERS = np.array(list(string.ascii_lowercase))
 _MOST_DRAWS = 100  # of a random string that another text has already
+_LEAST_GAIN = 1.0  # points; the share of a smaller gain says nothing
 _OUTCOMES = {"before": "before", "control": "random strings", "after": "texts"}
 
 Evaluation = dict[str, list[Score]]  # "before", "after" and, with a control, "control"
@@ -154,7 +155,7 @@ def evaluation_table(evaluation: Mapping[str, Sequence[Mapping[str, Any]]]) -> s
     """A Markdown table of the record of an evaluation: the scores before and after the training,
     in points, and with a control how much of the gain the random strings gave.
 
-    The control's share is left out where the texts gave no gain.
+    The control's share is left out where the texts gave less than a point.
     """
     outcomes = [name for name in _OUTCOMES if name in evaluation]
     with_control = "control" in evaluation
@@ -180,5 +181,5 @@ def _line_of_gain(data: str, pairs: str, scores: Mapping[str, float]) -> str:
     cells = [data, pairs, *(f"{value:.1f}" for value in scores.values()), f"{gain:+.1f}"]
     if "control" in scores:
         of_control = scores["control"] - scores["before"]
-        cells.append(f"{100 * of_control / gain:.0f} %" if gain > 0 else "–")
+        cells.append(f"{100 * of_control / gain:.0f} %" if gain >= _LEAST_GAIN else "–")
     return "| " + " | ".join(cells) + " |"
