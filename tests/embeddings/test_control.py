@@ -146,7 +146,7 @@ def test_mined_pairs_and_layers_from_public_names(tiny, tmp_path):
     found = {"before": layer_anisotropy(before, TEXTS), "after": encoder.layer_anisotropy(TEXTS)}
     assert [len(rows) for rows in found.values()] == [3, 3]
     assert found["before"] != found["after"]
-    draw_layers(tmp_path / "layers.png", found)
+    draw_layers(str(tmp_path / "layers.png"), found)
     assert (tmp_path / "layers.png").stat().st_size > 5000
     with pytest.raises(DataError, match="have their groups already"):
         small_encoder(tiny).fit(triplets, ["a"] * 12)

@@ -111,8 +111,9 @@ def check_picture(path: Path) -> None:
         )
 
 
-def draw_layers(path: Path, models: Mapping[str, Sequence[LayerAnisotropy]]) -> None:
+def draw_layers(path: str | Path, models: Mapping[str, Sequence[LayerAnisotropy]]) -> None:
     """Draw the anisotropy of each layer of several models, as a PNG or an SVG file."""
+    path = Path(path)
     check_picture(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     curves = {
