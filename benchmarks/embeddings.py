@@ -5,7 +5,9 @@ CLOSEKNIT_DATA=FOLDER python benchmarks/embeddings.py ENCODER [TUNED ...] [--out
 
 FOLDER holds mirror_bert_lists, nli_triplets, stsb, sts12 to sts15 and wordsim. ENCODER is a
 language model without sentence training; TUNED are sentence encoders, on which the defaults are
-tried. Settings were chosen on STS-B validation alone.
+tried. Settings were chosen on STS-B validation alone. Below each training stand its control, the
+same training on random strings, and for the list of sentences the trainings on the sentences that
+do not occur in the test sets, and on as many sentences drawn from the whole list.
 """
 
 from __future__ import annotations
@@ -17,10 +19,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from closeknit.data import Sentences, read_scored_pairs, read_sentences
+from closeknit.data import Sentences, load_scored_pairs, read_scored_pairs, read_sentences
+from closeknit.data.evaluated_texts import without_evaluated
 from closeknit.embeddings.config import with_recipe
+from closeknit.embeddings.control import random_sentences
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.score_tables import Score, evaluate_suite
@@ -61,6 +66,25 @@ def line(name: str, model: SentenceModel, seconds: float | None) -> str:
     )
 
 
+def with_controls(
+    name: str, rows: Sentences, encoder: str, validation: Any, **tables: dict[str, Any]
+) -> tuple[list[str], SentenceModel, float]:
+    """The lines of a training and of the same training on random strings; its model and seconds."""
+    model, seconds = learn(rows, encoder, validation, **tables)
+    seed = int(tables.get("train", {}).get("seed", 2))
+    control, of_control = learn(random_sentences(rows, seed), encoder, validation, **tables)
+    lines = [line(name, model, seconds), line(f"{name}: random strings", control, of_control)]
+    return lines, model, seconds
+
+
+def fair_sentences(texts: Sentences, validation: Any) -> tuple[Sentences, Sentences]:
+    """The sentences that occur in no evaluation set, and as many drawn from the whole list."""
+    evaluated = [*map(load_scored_pairs, COLUMNS[:5]), validation]
+    kept, _ = without_evaluated(texts, evaluated)
+    drawn = np.random.default_rng(0).choice(len(texts), len(kept), replace=False)
+    return kept, texts.select(np.sort(drawn).tolist())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("encoder", nargs="?")
@@ -80,22 +104,26 @@ def main() -> None:
     words = read_sentences(str(data / "mirror_bert_lists" / "words_en.parquet"))
     triplets = read_sentences(str(data / "nli_triplets"))
     lines = [line("before, mean pooling", load_sentence_model(options.encoder), None)]
-    model, seconds = learn(
-        texts,
-        options.encoder,
-        validation,
-        method={"name": "mirror"},
-        train={"lr": 5e-5, "evaluate_every": 10},
-    )
-    lines.append(line("Mirror-BERT, 10k sentences", model, seconds))
-    model, seconds = learn(
-        texts,
-        options.encoder,
-        validation,
-        method={"name": "simcse", "temperature": 0.04},
-        train={"epochs": 3, "evaluate_every": 57},
-    )
-    lines.append(line("SimCSE, the same sentences", model, seconds))
+    kept, drawn = fair_sentences(texts, validation)
+    mirror: dict[str, Any] = {
+        "method": {"name": "mirror"},
+        "train": {"lr": 5e-5, "evaluate_every": 10},
+    }
+    simcse: dict[str, Any] = {
+        "method": {"name": "simcse", "temperature": 0.04},
+        "train": {"epochs": 3, "evaluate_every": 57},
+    }
+    for name, tables in (("Mirror-BERT", mirror), ("SimCSE", simcse)):
+        with_control, model, seconds = with_controls(
+            f"{name}, 10k sentences", texts, options.encoder, validation, **tables
+        )
+        lines += with_control
+        for what, rows in (("without evaluated texts", kept), ("as many from the list", drawn)):
+            own, took = learn(rows, options.encoder, validation, **tables)
+            lines.append(line(f"{name}, {len(rows):,} sentences, {what}", own, took))
+    push = {**mirror, "method": {"name": "mirror", "pull": False}}
+    own, took = learn(texts, options.encoder, validation, **push)
+    lines.append(line("Mirror-BERT, 10k sentences, negatives alone", own, took))
     with tempfile.TemporaryDirectory() as folder:
         model.save(folder)
         model, more = learn(
@@ -112,10 +140,22 @@ def main() -> None:
             },
         )
         lines.append(line("then supervised SimCSE, 27,560 triplets", model, seconds + more))
-    model, seconds = learn(triplets, options.encoder, validation, method={"name": "simcse"})
-    lines.append(line("supervised SimCSE alone, defaults", model, seconds))
-    model, seconds = learn(words, options.encoder, None, method={"name": "mirror", "level": "word"})
-    lines.append(line("Mirror-BERT for words, 10k words, defaults", model, seconds))
+    with_control, _, _ = with_controls(
+        "supervised SimCSE alone, defaults",
+        triplets,
+        options.encoder,
+        validation,
+        method={"name": "simcse"},
+    )
+    lines += with_control
+    with_control, _, _ = with_controls(
+        "Mirror-BERT for words, 10k words, defaults",
+        words,
+        options.encoder,
+        None,
+        method={"name": "mirror", "level": "word"},
+    )
+    lines += with_control
     for name in options.tuned:
         lines.append(line(f"{Path(name).name}, before", load_sentence_model(name), None))
         model, seconds = learn(texts, name, None, method={"name": "simcse"})

@@ -27,6 +27,11 @@ PUBLIC_NAMES = {
     # what a classifier confuses
     "LabelRelations",
     "relate_labels",
+    # embeddings
+    "draw_layers",
+    "layer_anisotropy",
+    "load_sentence_model",
+    "mine_negatives",
     # data and encoders
     "Encoder",
     "Examples",

@@ -20,6 +20,11 @@ _MODULES = {
     # what a classifier confuses
     "LabelRelations": "classification.label_relations",
     "relate_labels": "classification.label_relations",
+    # embeddings
+    "draw_layers": "embeddings.layers",
+    "layer_anisotropy": "embeddings.layers",
+    "load_sentence_model": "embeddings.model",
+    "mine_negatives": "embeddings.negatives",
     # data and encoders
     "Encoder": "encoders.encoder",
     "Examples": "data.examples",
@@ -87,7 +92,11 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from closeknit.embeddings.config import EmbeddingConfig as EmbeddingConfig
     from closeknit.embeddings.config import MethodConfig as MethodConfig
     from closeknit.embeddings.estimator import SentenceEncoder as SentenceEncoder
+    from closeknit.embeddings.layers import draw_layers as draw_layers
+    from closeknit.embeddings.layers import layer_anisotropy as layer_anisotropy
     from closeknit.embeddings.leaderboard import evaluate_embeddings as evaluate_embeddings
+    from closeknit.embeddings.model import load_sentence_model as load_sentence_model
+    from closeknit.embeddings.negatives import mine_negatives as mine_negatives
     from closeknit.embeddings.score_tables import scores_table as scores_table
     from closeknit.embeddings.scores import entailment_scores as entailment_scores
     from closeknit.embeddings.scores import labelled_scores as labelled_scores

@@ -172,8 +172,10 @@ def test_drophead_says_where_it_does_not_know_its_way(tiny):
 def test_folding_does_not_depend_on_the_order_in_which_views_come():
     torch.manual_seed(0)
     z, groups = torch.randn(3, 5, 4, dtype=torch.float64), torch.tensor([0, 1, 1, 2, 3])
-    expected = InfoNCE()(z, groups)
-    y = torch.stack([torch.arange(3).repeat_interleave(5), groups.repeat(3)], 1)
+    negatives = torch.tensor([-1, 0, -1, 2, -1])  # the text that each hard negative belongs to
+    expected = InfoNCE()(z, torch.stack([groups, groups, negatives]))
+    labels = torch.cat([groups, groups, negatives])
+    y = torch.stack([torch.arange(3).repeat_interleave(5), labels], 1)
     folded = Folded(InfoNCE(), 3)
     assert folded(z.flatten(0, 1), y) == expected
     shares = [torch.arange(5)[:2], torch.arange(5)[2:]]  # as two processes send them
@@ -490,6 +492,7 @@ def test_what_cannot_be_learnt_is_told(tiny, rows, tables, words):
             "method.level is word, but it says what mirror's texts are",
         ),
         (PAIRS, {"method": {"mask": 5}}, "method.mask is 5"),
+        (TEXTS, {"method": {"pull": False}}, "method.pull is False, but it is for mirror"),
         (PAIRS, {"method": {"hard_weight": 1.0}}, "method.hard_weight is 1.0"),
         (TRIPLETS, {"method": {"name": "multiple_negatives", "hard_weight": 1.0}}, "of simcse"),
         (TEXTS, {"method": {"drophead": 0.3}}, "method.noise=drophead"),

@@ -109,7 +109,7 @@ def oracle_label_distance(z, y, distance):
     return sum(values) / len(values)
 
 
-def oracle_ranking(z, *, scale, cosine=True, hard_weight=0.0, y=None):
+def oracle_ranking(z, *, scale, cosine=True, hard_weight=0.0, y=None, negative_y=None):
     """The first view of each text choosing its second among all second (and third) views."""
 
     def near(a, b):
@@ -122,10 +122,27 @@ def oracle_ranking(z, *, scale, cosine=True, hard_weight=0.0, y=None):
             for j in range(B):
                 if y is not None and j != i and y[j] == y[i]:
                     continue
+                if view == 2 and negative_y is not None and negative_y[j] == y[i]:
+                    continue
                 bonus = hard_weight if view == 2 and j == i else 0.0
                 columns.append(math.exp(near(z[0][i], z[view][j]) + bonus))
         total -= math.log(math.exp(near(z[0][i], z[1][i])) / sum(columns))
     return total / B
+
+
+def oracle_push(z, *, temperature, y=None):
+    """The log of the sum over the views of the other texts, over rows that have any."""
+    B = len(z[0])
+    rows, values = [*z[0], *z[1]], []
+    for i in range(2 * B):
+        below = [
+            math.exp(dot(unit(rows[i]), unit(rows[a])) / temperature)
+            for a in range(2 * B)
+            if a % B != i % B and (y is None or y[a % B] != y[i % B])
+        ]
+        if below:
+            values.append(math.log(sum(below)))
+    return sum(values) / len(values)
 
 
 def oracle_nt_xent(z, *, temperature, y=None):
@@ -217,6 +234,55 @@ def test_views_of_texts(seed, labelled):
     z = points(2, 5, 4, seed=seed)
     expected = oracle_nt_xent(z.tolist(), temperature=0.2, y=names)
     assert NTXent(temperature=0.2)(z, y).item() == pytest.approx(expected, abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hard_negative_that_belongs_to_a_row_is_no_negative_of_it(seed):
+    z = points(3, 5, 4, seed=seed)
+    y = [0, 1, 0, 2, 3]
+    # The first row's negative is its own positive, the third's is the second's, the others' are none.
+    negatives = [0, -1, 1, -1, -1]
+    labels = torch.tensor([y, y, negatives])
+    expected = oracle_ranking(z.tolist(), scale=1 / 0.3, hard_weight=0.8, y=y, negative_y=negatives)
+    found = InfoNCE(temperature=0.3, hard_weight=0.8)(z, labels)
+    assert found.item() == pytest.approx(expected, abs=1e-10)
+    expected = oracle_ranking(z.tolist(), scale=3.0, y=y, negative_y=negatives)
+    assert MultipleNegatives(scale=3.0)(z, labels).item() == pytest.approx(expected, abs=1e-10)
+    unnamed = torch.tensor([y, y, [-1] * 5])  # negatives that belong to no row
+    assert torch.equal(InfoNCE()(z, unnamed), InfoNCE()(z, torch.tensor(y)))
+    z.requires_grad_()
+    assert torch.autograd.gradcheck(lambda views: InfoNCE(temperature=0.5)(views, labels), (z,))
+
+
+def test_labels_of_two_views_are_one_row():
+    with pytest.raises(ConfigError, match="labels of shape"):
+        NTXent()(points(2, 5, 4), torch.zeros(2, 5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("labelled", [False, True])
+def test_negatives_alone_only_push(seed, labelled):
+    y = torch.tensor([0, 1, 0, 2, 1]) if labelled else None
+    names = y.tolist() if y is not None else None
+    z = points(2, 5, 4, seed=seed)
+    objective = NTXent(temperature=0.2, pull=False)
+    expected = oracle_push(z.tolist(), temperature=0.2, y=names)
+    assert objective(z, y).item() == pytest.approx(expected, abs=1e-10)
+    z.requires_grad_()
+    assert torch.autograd.gradcheck(lambda views: objective(views, y), (z,), atol=1e-4)
+
+
+def test_negatives_alone_worked_by_hand():
+    # Two texts at a right angle: each row has two views of the other text, both with cosine 0.
+    views = torch.eye(2, dtype=torch.float64).expand(2, 2, 2)
+    objective = NTXent(temperature=1.0, pull=False)
+    assert objective(views).item() == pytest.approx(math.log(2))
+    # A row whose text shares its label with all others has nothing to be pushed away from.
+    nothing = views.clone().requires_grad_()
+    loss = objective(nothing, torch.tensor([5, 5]))
+    loss.backward()
+    assert loss.item() == 0.0
+    assert not nothing.grad.any()
 
 
 def test_pair_scores():
@@ -376,7 +442,9 @@ def test_gradients_reach_the_weights_and_the_views():
 
 
 @pytest.mark.parametrize(
-    "objective", [InfoNCE(), NTXent(), MultipleNegatives()], ids=lambda o: type(o).__name__
+    "objective",
+    [InfoNCE(), NTXent(), NTXent(pull=False), MultipleNegatives()],
+    ids=lambda o: type(o).__name__,
 )
 @pytest.mark.parametrize("case", ["equal", "zero", "huge", "tiny", "one text", "no text", "half"])
 def test_view_objectives_stay_finite(objective, case):

@@ -1,4 +1,4 @@
-"""Pictures as PNG files, drawn with matplotlib (extra `plots`)."""
+"""Pictures as files, PNG and in part SVG, drawn with matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -200,6 +200,39 @@ def alignment_uniformity(path: Path, points: Mapping[str, Sequence[tuple[float, 
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right upper", frameon=False, labelspacing=0.8)
     figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def layer_curves(path: Path, models: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    """Draw the anisotropy of the layers of models, as a PNG or an SVG file.
+
+    Each model has two curves over its layers, one for words in context and one for whole texts.
+    They are drawn side by side.
+    """
+    plt = pyplot()
+    plt.rcParams["svg.hashsalt"] = "closeknit"  # the same drawing is the same file
+    figure, both = plt.subplots(1, 2, figsize=(10.4, 4.4), sharey=True, layout="constrained")
+    titles = ("words in context", "whole texts (mean of their tokens)")
+    for number, (axes, title) in enumerate(zip(both, titles, strict=True)):
+        for i, (name, curves) in enumerate(models.items()):
+            axes.plot(
+                range(len(curves[number])),
+                curves[number],
+                color=_COLOURS[i % len(_COLOURS)],
+                marker=_MARKERS[i // len(_COLOURS) % len(_MARKERS)],
+                label=_literal(name) if number == 0 else None,
+            )
+        axes.set_title(title, fontsize=11)
+        axes.set_xlabel("layer (0: the embeddings)")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(color="#ececec", linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    both[0].set_ylim(bottom=min(0.0, both[0].get_ylim()[0]))
+    both[0].set_ylabel("anisotropy: mean cosine of different texts")
+    figure.legend(loc="outside lower center", frameon=False, ncols=min(3, len(models)))
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(path, dpi=110, metadata=metadata)
     plt.close(figure)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ from closeknit.cli.output import print_json
 from closeknit.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from closeknit.embeddings.layers import LayerAnisotropy
     from closeknit.encoders.inference import Floats
 
 
@@ -204,6 +206,13 @@ def evaluate_embeddings(
     plot: Annotated[
         Path | None, typer.Option(help="A PNG file: draw alignment against uniformity into it.")
     ] = None,
+    layers: Annotated[
+        Path | None,
+        typer.Option(
+            help="A PNG or SVG file: show and draw the anisotropy of each layer, for words in context "
+            "and for texts."
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Compare encoders by several measures.
@@ -212,13 +221,16 @@ def evaluate_embeddings(
     translation of words, entity linking, and question-answer entailment.
     """
     from closeknit.embeddings import leaderboard
+    from closeknit.embeddings.layers import layer_records, layers_table
     from closeknit.embeddings.score_tables import scores_table
 
     others = (labelled, retrieval, lexicon, candidates, entities, mentions, entailment)
     roles = {"text": text, "text2": text2, "label": label, "score": score}
+    suites = suite or ([] if any(others) else ["sts"])
+    of_layers = _compare_layers(models, suites, labelled or (), pooling, layers) if layers else {}
     scores = leaderboard.evaluate_embeddings(
         models,
-        suite or ([] if any(others) else ["sts"]),
+        suites,
         labelled=labelled or (),
         retrieval=retrieval or (),
         lexicon=lexicon or (),
@@ -232,8 +244,41 @@ def evaluate_embeddings(
     )
     if json:
         rows = {name: list(map(dataclasses.asdict, found)) for name, found in scores.items()}
+        for name, found in of_layers.items():
+            rows[name] += layer_records(found)
         print_json(rows)
         return
     print(scores_table(scores))
     if plot:
         print(f"\nplot: {plot}")
+    if layers:
+        print(f"\nanisotropy of each layer\n\n{layers_table(of_layers)}")
+        print(f"picture of the layers: {layers}")
+
+
+def _compare_layers(
+    models: Sequence[str],
+    suites: Sequence[str],
+    labelled: Sequence[str],
+    pooling: str | None,
+    picture: Path,
+) -> dict[str, list[LayerAnisotropy]]:
+    """The anisotropy of the models' layers on the texts of the evaluation, and its picture."""
+    from closeknit.charts.png import pyplot
+    from closeknit.console import say
+    from closeknit.data.catalogue import load
+    from closeknit.data.scored_pairs import read_suites
+    from closeknit.embeddings.layers import check_picture, draw_layers, layer_anisotropy
+    from closeknit.embeddings.model import load_sentence_model
+
+    check_picture(picture)
+    pyplot()
+    sets = read_suites(suites, log=say) if suites else []
+    texts = [text for pairs in sets for text in pairs.texts]
+    texts += [text for source in labelled for text in load(source).training.texts]
+    found: dict[str, list[LayerAnisotropy]] = {}
+    for name in dict.fromkeys(models):
+        say(f"the layers of {name}")
+        found[name] = layer_anisotropy(load_sentence_model(name, pooling=pooling), texts)
+    draw_layers(picture, found)
+    return found

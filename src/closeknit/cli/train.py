@@ -162,6 +162,26 @@ def embeddings(
             "score on them is kept."
         ),
     ] = None,
+    evaluate: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="sts, words, one of their data sets, or a file of scored pairs: show the scores "
+            "before and after the training. Repeatable."
+        ),
+    ] = None,
+    exclude_evaluated: Annotated[
+        bool,
+        typer.Option(
+            "--exclude-evaluated",
+            help="Drop the rows with a text that occurs in --evaluate or --validation.",
+        ),
+    ] = False,
+    control: Annotated[
+        str | None,
+        typer.Option(
+            help="random: also train on random strings, and show how much of the gain they give."
+        ),
+    ] = None,
     text: Annotated[str | None, typer.Option(help="The column of the text.")] = None,
     text2: Annotated[str | None, typer.Option(help="The column of the matching text.")] = None,
     negative: Annotated[
@@ -194,8 +214,10 @@ def embeddings(
     The start is a language model, or another sentence encoder. The folder can be opened with
     sentence-transformers, which gives the same vectors.
     """
+    from closeknit.console import say
     from closeknit.data.scored_pairs import read_scored_pairs
     from closeknit.data.sentences import read_sentences
+    from closeknit.embeddings.control import evaluation_sets
     from closeknit.embeddings.run import embed_in_folder
 
     roles = {"text": text, "text2": text2, "negative": negative, "label": label}
@@ -216,7 +238,16 @@ def embeddings(
     pairs = read_scored_pairs(validation, prefer="validation") if validation else None
     with stoppable(STOPPED_EARLY):
         metrics = embed_in_folder(
-            sentences, run, out, validation=pairs, mine=mine, resume=resume, overwrite=overwrite
+            sentences,
+            run,
+            out,
+            validation=pairs,
+            evaluate=evaluation_sets(evaluate, log=say),
+            exclude_evaluated=exclude_evaluated,
+            control=control,
+            mine=mine,
+            resume=resume,
+            overwrite=overwrite,
         )
     if not metrics:  # this is not the process that prints
         return
@@ -224,6 +255,7 @@ def embeddings(
         print_json({"encoder": str(out), **metrics})
         return
     _print_geometry(metrics)
+    _print_evaluation(metrics)
     print(f"encoder: {out}")
 
 
@@ -249,6 +281,14 @@ def _print_geometry(metrics: Mapping[str, Any]) -> None:
         if key in metrics:
             shown = "  ".join(f"{measure} {metrics[key][measure]:.4f}" for measure in measures)
             print(f"{title}: {shown}")
+
+
+def _print_evaluation(metrics: Mapping[str, Any]) -> None:
+    """Print the scores on the evaluation sets before and after, and those of the control."""
+    from closeknit.embeddings.control import evaluation_table
+
+    if "evaluation" in metrics:
+        print(evaluation_table(metrics["evaluation"]))
 
 
 def multitask(

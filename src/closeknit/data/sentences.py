@@ -50,6 +50,24 @@ class Sentences:
     def __len__(self) -> int:
         return len(self.groups)
 
+    def groups_of_negatives(self) -> Rows:
+        """The group that each hard negative belongs to, (B,); -1 if it belongs to none.
+
+        A negative belongs to a group if it is a text of the first two columns in a row of that
+        group. The group of its own row comes first.
+        """
+        members: dict[str, list[int]] = {}
+        for column in self.columns[:2]:
+            for text, group in zip(column, self.groups.tolist(), strict=True):
+                members.setdefault(text, []).append(group)
+        found = np.full(len(self), -1, dtype=np.int64)
+        for row, negative in enumerate(self.columns[2]):
+            groups = members.get(negative)
+            if groups:
+                own = int(self.groups[row])
+                found[row] = own if own in groups else groups[0]
+        return found
+
     def select(self, rows: Sequence[int]) -> Sentences:
         """The same columns with only these rows, in this order."""
         chosen = np.asarray(rows, dtype=np.int64)

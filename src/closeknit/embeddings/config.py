@@ -108,6 +108,13 @@ class MethodConfig(SettingsTable, table="method"):
         "after training. `keep`: part of the encoder. `auto`: with pooling `first`, `train` for texts "
         "and `keep` for pairs; with pooling `mean`, `none`. The wrong choice costs 20 points.",
     )
+    pull: bool = setting(
+        True,
+        since=2,
+        help="For `mirror`: whether the two views of a text attract each other. `false` is an "
+        "ablation, negatives alone: the views of a text take no part in each other's loss, and texts "
+        "are only pushed away from the other texts.",
+    )
     hard_weight: float = setting(
         0.0, help="For `simcse` with triplets: added to the logit of a text's hard negative."
     )

@@ -9,15 +9,28 @@ from typing import Any
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from closeknit.console import follow
+from closeknit.console import follow, say
 from closeknit.data.examples import single_texts
 from closeknit.data.python_inputs import as_list, label_values
 from closeknit.data.scored_pairs import ScoredPairs, scored_pairs_from
-from closeknit.data.sentences import sentences_from
+from closeknit.data.sentences import Sentences, sentences_from
 from closeknit.embeddings.config import EmbeddingConfig, with_recipe
-from closeknit.embeddings.fit import EmbeddingFit
+from closeknit.embeddings.control import (
+    Evaluation,
+    check_control,
+    evaluation_record,
+    evaluation_sets,
+    random_sentences,
+    spearman_on,
+    training_rows,
+)
+from closeknit.embeddings.fit import EmbeddingFit, check_data
+from closeknit.embeddings.layers import MOST_TEXTS, LayerAnisotropy, layer_anisotropy
 from closeknit.embeddings.model import SentenceModel
+from closeknit.embeddings.negatives import mine_negatives
+from closeknit.embeddings.score_tables import Score, evaluate_suite
 from closeknit.encoders.inference import Floats
+from closeknit.errors import DataError
 from closeknit.models.estimator_settings import (
     given_settings,
     plain_values,
@@ -25,6 +38,21 @@ from closeknit.models.estimator_settings import (
     unnamed_settings,
 )
 from closeknit.objectives.copies import TextFunction
+
+
+def _sentences_of(rows: Sequence[Any] | Sentences, y: Sequence[Any] | None) -> Sentences:
+    """The training rows; labels are taken with a list only, because `Sentences` have groups."""
+    name = "the training data"
+    if not isinstance(rows, Sentences):
+        return sentences_from(
+            as_list(rows), None if y is None else label_values(y, name), name=name
+        )
+    if y is not None:
+        raise DataError(
+            "the training rows are Sentences, which have their groups already; give labels to "
+            "sentences_from, or give fit a list"
+        )
+    return rows
 
 
 class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -70,29 +98,70 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.second_view = second_view
 
     def fit(
-        self, X: Sequence[Any], y: Sequence[Any] | None = None, validation: Any = None
+        self,
+        X: Sequence[Any] | Sentences,
+        y: Sequence[Any] | None = None,
+        validation: Any = None,
+        *,
+        evaluate: Any = None,
+        exclude_evaluated: bool = False,
+        control: str | None = None,
+        mine: bool = False,
     ) -> SentenceEncoder:
-        """Learn from texts, pairs or triplets; with (text, text, score) rows as validation the best
-        epoch is kept.
+        """Learn from texts, pairs or triplets, as a list or as `Sentences`.
+
+        - `validation`: (text, text, score) rows, on which the best state is chosen and kept.
+        - `evaluate`: suites, files or folders of scored pairs, or `ScoredPairs`. The attribute
+          `evaluation_` then holds the scores `before` and `after`.
+        - `exclude_evaluated`: drop the rows with a text of the evaluation or the validation first.
+          `model_.metrics` says how many were dropped.
+        - `control="random"`: also train on random strings with the same settings. `evaluation_`
+          then holds their scores as `control`, and `control_` is the encoder.
+        - `mine`: first find a hard negative for each pair, with the encoder as it is.
         """
-        name = "the training data"
-        sentences = sentences_from(
-            as_list(X), None if y is None else label_values(y, name), name=name
-        )
+        sentences = _sentences_of(X, y)
         if validation is not None and not isinstance(validation, ScoredPairs):
             validation = scored_pairs_from(validation, name="the validation part")
+        asked = evaluation_sets(evaluate, log=say)
+        evaluated = [*asked, *([] if validation is None else [validation])]
+        check_control(control, exclude_evaluated, evaluated)
+        config = self._config(len(sentences.columns), mine=mine)
+        check_data(sentences, config.method, mine=mine)
+        sentences, facts = training_rows(sentences, evaluated, exclude=exclude_evaluated, log=say)
+        scored = asked or (evaluated if control else [])
+        evaluation: Evaluation = {}
+        if mine or scored:
+            untrained = SentenceModel.before_training(config)
+            if mine:
+                sentences = mine_negatives(untrained.encode, sentences)
+            if scored:
+                evaluation["before"] = spearman_on(untrained.encode, scored)
+        if control:
+            strings = random_sentences(sentences, config.train.seed)
+            self.control_ = self._trained(strings, config, validation)
+            evaluation["control"] = spearman_on(self.control_.encode, scored)
+        self.model_ = self._trained(sentences, config, validation)
+        self.model_.metrics.update(facts)
+        if scored:
+            evaluation["after"] = spearman_on(self.model_.encode, scored)
+            self.evaluation_ = evaluation
+            self.model_.metrics["evaluation"] = evaluation_record(evaluation)
+        return self
+
+    def _trained(
+        self, sentences: Sentences, config: EmbeddingConfig, validation: ScoredPairs | None
+    ) -> SentenceModel:
         fit = EmbeddingFit(
             sentences,
-            self._config(len(sentences.columns)),
+            config,
             validation=validation,
             second_view=self.second_view if callable(self.second_view) else None,
         )
-        for _ in follow(fit, fit.config.method.name, show=self.verbose):
+        for _ in follow(fit, config.method.name, show=self.verbose):
             pass
-        self.model_ = fit.model
-        return self
+        return fit.model
 
-    def _config(self, columns: int) -> EmbeddingConfig:
+    def _config(self, columns: int, *, mine: bool = False) -> EmbeddingConfig:
         method = self.method or ("multiple_negatives" if columns == 2 else "simcse")
         view = "function" if callable(self.second_view) else self.second_view
         tables = {
@@ -115,7 +184,8 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 **settings_argument(train_options=self.train_options),
             },
         }
-        return with_recipe(plain_values(tables), columns)
+        mined = mine and columns > 1  # a mined negative is one column more
+        return with_recipe(plain_values(tables), columns + mined)
 
     def encode(
         self,
@@ -147,6 +217,26 @@ class SentenceEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         a = self.encode(first, normalize=True)
         similar: Floats = a @ (a if second is None else self.encode(second, normalize=True)).T
         return similar
+
+    def evaluate(
+        self,
+        names: str | Path | Sequence[str | Path] = "sts",
+        *,
+        measures: Sequence[str] = ("spearman",),
+    ) -> list[Score]:
+        """The scores on suites (`sts`, `words`), their data sets, or files of scored pairs.
+
+        `measures` are spearman, pearson, spearman_of_groups, alignment, uniformity and anisotropy.
+        """
+        check_is_fitted(self, "model_")
+        return evaluate_suite(self.model_.encode, names, measures=measures)
+
+    def layer_anisotropy(
+        self, texts: Sequence[str], *, most: int = MOST_TEXTS, seed: int = 0
+    ) -> list[LayerAnisotropy]:
+        """The anisotropy of every layer, for words in context and for whole texts."""
+        check_is_fitted(self, "model_")
+        return layer_anisotropy(self.model_, single_texts(as_list(texts)), most=most, seed=seed)
 
     def save(self, folder: str | Path) -> None:
         check_is_fitted(self, "model_")

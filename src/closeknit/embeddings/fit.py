@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -171,13 +172,13 @@ class EmbeddingFit(Fit[SentenceModel]):
         self._note_truncation(whole)
         plan = length_grouped(lengths, options.batch_size, options.seed)
         per_epoch = batches_per_epoch(rows, options.batch_size)
-        groups = torch.from_numpy(self.sentences.groups).to(self.world.device)
+        groups = torch.from_numpy(self._groups_of_views()).to(self.world.device)  # (V, R)
         starts = [rows * column for column in range(len(texts))] if len(texts) > 1 else [0, 0]
 
         def targets(share: Tensor) -> Tensor:
             """(V B, 2): the view and the group of each text."""
             view = torch.arange(len(starts), device=share.device).repeat_interleave(len(share))
-            return torch.stack([view, groups[share].repeat(len(starts))], dim=1)
+            return torch.stack([view, groups[:, share].flatten()], dim=1)
 
         batches = DeviceBatches(whole, targets, plan, per_epoch, self.world, starts=starts)
         seed = options.seed
@@ -190,6 +191,20 @@ class EmbeddingFit(Fit[SentenceModel]):
         self.model.metrics["truncated"] = round(share, 4)
         if share and self.world.main:
             self.tell(truncation_note(share, self.config.encoder.max_length))
+
+    def _groups_of_views(self) -> npt.NDArray[np.int64]:
+        """The group of each text of each view, (V, R); -1 for a hard negative that has none."""
+        groups = self.sentences.groups
+        if len(self.sentences.columns) < 3:
+            return np.stack([groups, groups])
+        negatives = self.sentences.groups_of_negatives()
+        wrong = int((negatives == groups).sum())
+        if wrong and self.world.main:
+            self.tell(
+                f"{wrong:,} of {len(groups):,} hard negatives are texts that belong to their own row: "
+                "they are not used as negatives of it"
+            )
+        return np.stack([groups, groups, negatives])
 
     def _adaptation(self, folder: Path | None, resume: bool) -> Loop:
         """Masked-language modelling on all texts, before anything else."""
@@ -205,7 +220,6 @@ class EmbeddingFit(Fit[SentenceModel]):
             epochs=method.adapt_epochs,
             lr=method.adapt_lr,
             head_lr=method.adapt_lr,
-            chunk_size=0,
             evaluate_every=0,
         )
         plan = length_grouped(tokens.lengths, options.batch_size, options.seed)
@@ -334,6 +348,7 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
         ("synonyms", view == "synonyms", "is for method.second_view=synonyms"),
         ("synonym_share", view == "synonyms", "is for method.second_view=synonyms"),
         ("epsilon", view == "adversarial", "is for method.second_view=adversarial"),
+        ("pull", method.name == "mirror", "is for mirror"),
         (
             "hard_weight",
             method.name == "simcse" and negatives,
@@ -348,7 +363,8 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
         ("adapt_share", method.adapt_epochs, "is for method.adapt_epochs"),
     ):
         value = getattr(method, setting)
-        if not used and value not in (getattr(usual, setting), 0):
+        without_effect = value == getattr(usual, setting) or (value == 0 and value is not False)
+        if not used and not without_effect:
             raise ConfigError(
                 f"method.{setting} is {value}, but it {purpose}; here it would do nothing"
             )
@@ -362,7 +378,7 @@ def loss_of(method: MethodConfig) -> nn.Module:
     if method.name == "simcse":
         return InfoNCE(temperature=method.sharpness, hard_weight=method.hard_weight)
     if method.name == "mirror":
-        return NTXent(temperature=method.sharpness)
+        return NTXent(temperature=method.sharpness, pull=method.pull)
     return MultipleNegatives(scale=1.0 / method.sharpness, similarity=method.similarity)
 
 
@@ -395,7 +411,7 @@ def masked_batches(
         generator = torch.Generator().manual_seed(
             int(
                 np.random.SeedSequence(
-                    (seed, randomness.MASKING, number, world.rank)
+                    (seed, randomness.MASKING, number, world.rank, part)
                 ).generate_state(1)[0]
             )
         )

@@ -97,6 +97,12 @@ class SentenceModel(SavedModel):
         config = EmbeddingConfig(EncoderConfig(name, pooling, tokeniser.max_length))
         return cls(encoder, tokeniser, config).to(existing_device(None))
 
+    @classmethod
+    def before_training(cls, config: EmbeddingConfig) -> SentenceModel:
+        """The encoder that a run with this configuration starts from."""
+        start = config.encoder
+        return cls.untrained(start.name, pooling=start.pooling, max_length=start.max_length)
+
     # -- the folder
 
     def own_facts(self) -> dict[str, Any]:

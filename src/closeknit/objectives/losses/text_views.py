@@ -16,6 +16,7 @@ from closeknit.objectives.geometry import (
     at_least_float32,
     in_own_precision,
     masked_log_sum_exp,
+    masked_mean,
     others,
     same_label,
     unit,
@@ -29,7 +30,9 @@ class InfoNCE(nn.Module):
 
     z (V, B, D). V = 2: z[0] are anchors, z[1] positives. V = 3: z[2] are hard negatives, which adds
     B columns to the sum; `hard_weight` is added to the logit of the hard negative of the same row.
-    With labels y (B,), other rows with the same label are not negatives.
+    With labels y (B,), other rows with the same label are not negatives. Labels y (V, B) name each
+    text of each view: a hard negative that has the label of a row is no negative of that row, also
+    where it stands in the same row.
     """
 
     def __init__(self, *, temperature: float = 0.05, hard_weight: float = 0.0) -> None:
@@ -55,11 +58,19 @@ class NTXent(nn.Module):
 
     z (2, B, D); p(i) is the other view of the same text. With labels y (B,), other rows with the
     same label are not negatives.
+
+    With `pull=False` the partner takes no part, neither above nor below the fraction bar, so that
+    rows are only pushed away from the views of other texts. This is an ablation:
+
+        loss = mean_i log sum_{a != i, a != p(i)} exp(cos(z_i, z_a) / t)
+
+    over the rows that have something to be pushed away from.
     """
 
-    def __init__(self, *, temperature: float = 0.04) -> None:
+    def __init__(self, *, temperature: float = 0.04, pull: bool = True) -> None:
         super().__init__()
         self.temperature = positive("temperature", temperature)
+        self.pull = pull
 
     @in_own_precision
     def forward(self, z: Tensor, y: Tensor | None = None) -> Tensor:
@@ -74,6 +85,10 @@ class NTXent(nn.Module):
         if y is not None:
             label = y.repeat(2)  # (2B,)
             compared = compared & (label[:, None] != label[None, :])
+        if not self.pull:
+            compared = compared.scatter(1, partner[:, None], torch.zeros_like(compared))
+            has_negative = compared.any(1)  # (2B,)
+            return masked_mean(masked_log_sum_exp(near, compared), has_negative)
         compared = compared.scatter(1, partner[:, None], torch.ones_like(compared))
         near_partner = near.gather(1, partner[:, None])[:, 0]  # (2B,)
         return (masked_log_sum_exp(near, compared) - near_partner).mean()
@@ -86,7 +101,9 @@ class MultipleNegatives(nn.Module):
 
     z (V, B, D): z[0] questions, z[1] their answers, z[2] (if given) one hard negative per question,
     which adds B columns to the sum. `similarity` is "cosine" or "dot". With labels y (B,), other
-    rows with the same label are not negatives.
+    rows with the same label are not negatives. Labels y (V, B) name each text of each view: a hard
+    negative that has the label of a row is no negative of that row, also where it stands in the
+    same row.
     """
 
     def __init__(self, *, scale: float = 20.0, similarity: str = "cosine") -> None:
@@ -114,20 +131,24 @@ def _checked_views(z: Tensor, numbers: tuple[int, ...], y: Tensor | None) -> Ten
         raise ConfigError(
             f"this objective takes {expected} views of B texts, (V, B, D); it was given {tuple(z.shape)}"
         )
-    if y is not None:
+    if y is not None and not (y.dim() == 2 and z.shape[0] == 3 and y.shape == z.shape[:2]):
         one_label_each(y, z.shape[1])
     return at_least_float32(z)
 
 
 def _cross_entropy_of_pairs(logits: Tensor, y: Tensor | None) -> Tensor:
-    """Cross-entropy of row i choosing column i, without the columns of other rows with its
-    label.
+    """Cross-entropy of row i choosing column i, without the columns of other rows with its label
+    and, where y (V, B) names the hard negatives, without those that have the label of row i.
     """
     B = len(logits)
     if B == 0:
         return logits.sum() * 0.0
     if y is not None:
-        not_compared = same_label(y).repeat(1, logits.shape[1] // B)  # (B, columns)
+        label = y if y.dim() == 1 else y[0]  # (B,)
+        not_compared = same_label(label).repeat(1, logits.shape[1] // B)  # (B, columns)
+        if y.dim() == 2:
+            belongs = label[:, None] == y[2][None, :]  # (B, B)
+            not_compared = not_compared | torch.cat([torch.zeros_like(belongs), belongs], dim=1)
         logits = logits.masked_fill(not_compared, -torch.inf)
     return F.cross_entropy(logits, torch.arange(B, device=logits.device))
 
@@ -136,8 +157,9 @@ class Folded(nn.Module):
     """Makes an objective over V views of B texts a term of a joint objective, with R = V B rows.
 
     y (R, 2) gives for each row the number of its view and the label of its text; texts with the
-    same label are not negatives of each other. Each view holds the texts in the same order; the
-    views may come in any order.
+    same label are not negatives of each other. The label of a hard negative, in the third view, is
+    that of the texts that it belongs to, or one that no text has. Each view holds the texts in the
+    same order; the views may come in any order.
     """
 
     def __init__(self, objective: nn.Module, views: int) -> None:
@@ -148,8 +170,8 @@ class Folded(nn.Module):
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
         order = torch.argsort(y[:, 0], stable=True)  # (R,)
         folded = z[order].unflatten(0, (self.views, -1))  # (V, B, D)
-        labels = y[order][: folded.shape[1], 1]  # (B,)
-        loss: Tensor = self.objective(folded, labels)
+        labels = y[order, 1].unflatten(0, (self.views, -1))  # (V, B)
+        loss: Tensor = self.objective(folded, labels if self.views == 3 else labels[0])
         return loss
 
 
