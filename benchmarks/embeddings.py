@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from closeknit.data import Sentences, load_scored_pairs, read_scored_pairs, read_sentences
-from closeknit.data.evaluated_texts import without_evaluated
 from closeknit.embeddings.config import with_recipe
 from closeknit.embeddings.control import random_sentences
+from closeknit.embeddings.evaluated_texts import without_evaluated
 from closeknit.embeddings.fit import EmbeddingFit
 from closeknit.embeddings.model import SentenceModel, load_sentence_model
 from closeknit.embeddings.score_tables import Score, evaluate_suite

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from closeknit.data.evaluated_texts import overlaps, without_evaluated
 from closeknit.data.scored_pairs import ScoredPairs, read_suites
 from closeknit.data.sentences import Sentences
+from closeknit.embeddings.evaluated_texts import overlaps, without_evaluated
 from closeknit.embeddings.score_tables import Score
 from closeknit.embeddings.scores import Encode, sts_scores
 from closeknit.errors import ConfigError, did_you_mean

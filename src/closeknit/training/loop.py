@@ -24,6 +24,7 @@ from closeknit.acceleration.precision import Precision, choose_precision
 from closeknit.encoders.augmentation import check_second_copies
 from closeknit.encoders.encoder import Encoder
 from closeknit.errors import ConfigError, TrainingError
+from closeknit.training.agreement import gradient_agreement
 from closeknit.training.batches import ChangedTexts, DeviceBatches
 from closeknit.training.config import TrainConfig
 from closeknit.training.cuda_graphs import CudaGraphs, PaddedBatches, why_not_captured
@@ -33,13 +34,7 @@ from closeknit.training.failures import (
     SkippedUpdates,
     describe_not_finite,
 )
-from closeknit.training.gradients import (
-    BatchGradients,
-    SeparateGradients,
-    cosines_of_products,
-    products_of,
-    tasks_held_at_once,
-)
+from closeknit.training.gradients import BatchGradients, SeparateGradients
 from closeknit.training.optimizer import StepValues, build_optimizer, parameter_groups, rate_factor
 from closeknit.training.processes import (
     World,
@@ -308,10 +303,7 @@ class Training:
         self, batches: int = 2, *, names: Sequence[str] | None = None
     ) -> dict[tuple[str, str], float]:
         """The cosine between the gradients of every two tasks for the parameters they share, on
-        their first few batches.
-
-        Nothing is updated, and dropout is off. The batches are the same every time, so that the
-        values can be compared. `names` chooses the tasks; by default all of them.
+        their first few batches; `names` chooses the tasks.
         """
         tasks = [task for task in self.tasks if names is None or task.name in names]
         if not self.shared or len(tasks) < 2:
@@ -320,54 +312,16 @@ class Training:
         self.optimizer.zero_grad(set_to_none=True)
         deterministic = self.config.deterministic and self.world.device.type == "cuda"
         with deterministic_algorithms(deterministic):
-            values = cosines_of_products(self._gradient_products(tasks, batches)).tolist()
+            found = gradient_agreement(
+                tasks,
+                self.shared,
+                self.gradients,
+                self.dropout_seeds,
+                batches=batches,
+                parts=self.config.accumulate,
+            )
         self.optimizer.zero_grad(set_to_none=True)
-        return {
-            (tasks[i].name, tasks[j].name): values[i][j]
-            for i in range(len(tasks))
-            for j in range(i + 1, len(tasks))
-        }
-
-    def _gradient_products(self, tasks: Sequence[Task], batches: int) -> Tensor:
-        """The products (T, T) of the tasks' gradients for the parameters they share.
-
-        As many gradients as fit into a fixed amount of memory are held at once. Those of the tasks
-        that follow are computed again for every group of tasks that is held.
-        """
-        held = tasks_held_at_once(self.shared, len(tasks))
-        products = torch.zeros(len(tasks), len(tasks), dtype=torch.float64)
-        separate = SeparateGradients(self.shared, held)
-        for start in range(0, len(tasks), held):
-            group = tasks[start : start + held]
-            for row, task in enumerate(group):
-                self._gradients_of_first_batches(task, batches)
-                separate.take(row)
-            rows = slice(start, start + len(group))
-            average(separate.rows, self.world)
-            products[rows, rows] = products_of(separate.rows[: len(group)]).double().cpu()
-            for column in range(start + len(group), len(tasks)):
-                self._gradients_of_first_batches(tasks[column], batches)
-                average_gradients(self.shared, self.world)
-                found = separate.products_with_present()[: len(group)].cpu()
-                products[rows, column] = products[column, rows] = found
-                self.optimizer.zero_grad(set_to_none=True)
-        return products
-
-    def _gradients_of_first_batches(self, task: Task, batches: int) -> None:
-        """Let the parameters have the gradients of a task's first few batches."""
-        for number in range(min(batches, task.per_epoch)):
-            self._add_gradients(task, number)
-
-    def _add_gradients(self, task: Task, number: int) -> None:
-        """Add the gradients of a batch, weighted by its number of rows."""
-        drawn = [
-            task.batch(number, part, self.config.accumulate)
-            for part in range(self.config.accumulate)
-        ]
-        parts = [batch.to(self.world.device) for batch in drawn if len(batch.rows)]
-        rows = float(sum(len(batch.rows) for batch in parts))
-        for batch, shares in zip(parts, self.gradients.shares_of_parts(task, parts), strict=True):
-            self.gradients.of_batch(task, batch, rows, self.dropout_seeds, shares)
+        return found
 
     # -- other runs, and checkpoints
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from closeknit.data import ScoredPairs, sentences_from
-from closeknit.data.evaluated_texts import normalised_text, overlaps, without_evaluated
+from closeknit.embeddings.evaluated_texts import normalised_text, overlaps, without_evaluated
 from closeknit.errors import DataError
 
 
