@@ -108,8 +108,8 @@ def best_threshold(
 ) -> float:
     """The threshold with the best accuracy, weighted F1, macro F1 or Matthews correlation.
 
-    The AUC does not depend on a threshold; for it the accuracy decides. A pair is positive if its similarity is above the threshold. Among equally good thresholds the
-    middle one is taken.
+    The AUC does not depend on a threshold; for it the accuracy decides. A pair is positive if its
+    similarity is above the threshold. Among equally good thresholds the middle one is taken.
     """
     order = np.argsort(similarity, kind="stable")
     values = similarity[order].astype(np.float64)
