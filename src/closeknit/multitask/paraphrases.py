@@ -106,10 +106,10 @@ def targets_of_pairs(
 def best_threshold(
     similarity: Floats, is_positive: npt.NDArray[np.bool_], measure: str = "accuracy"
 ) -> float:
-    """The threshold with the best accuracy, weighted F1 or macro F1.
+    """The threshold with the best accuracy, weighted F1, macro F1 or Matthews correlation.
 
-    A pair is positive if its similarity is above the threshold. Among equally good thresholds the
-    middle one is taken.
+    The AUC does not depend on a threshold; for it the accuracy decides. A pair is positive if its
+    similarity is above the threshold. Among equally good thresholds the middle one is taken.
     """
     order = np.argsort(similarity, kind="stable")
     values = similarity[order].astype(np.float64)
@@ -137,11 +137,30 @@ def _scores_of_splits(
     found = positives - missed
     right_negatives = split - missed
     wrong = rows - found - right_negatives
-    if measure == "accuracy":
+    if measure in ("accuracy", "auc"):
         return np.asarray((found + right_negatives) / rows, dtype=np.float64)
+    if measure == "mcc":
+        return _matthews(found, right_negatives, split, positives, rows)
     f1_positive = 2 * found / np.maximum(2 * found + wrong, 1)
     f1_negative = 2 * right_negatives / np.maximum(2 * right_negatives + wrong, 1)
     if measure == "macro_f1":
         return np.asarray((f1_positive + f1_negative) / 2, dtype=np.float64)
     weighted = positives * f1_positive + (rows - positives) * f1_negative
     return np.asarray(weighted / rows, dtype=np.float64)
+
+
+def _matthews(
+    found: npt.NDArray[np.int64],
+    right_negatives: npt.NDArray[np.int64],
+    called_negative: npt.NDArray[np.int64],
+    positives: int,
+    rows: int,
+) -> npt.NDArray[np.float64]:
+    """The Matthews correlation coefficient; 0 where one class is never called or never right."""
+    negatives = rows - positives
+    called_positive = rows - called_negative
+    wrongly_positive = negatives - right_negatives
+    wrongly_negative = positives - found
+    top = found * right_negatives - wrongly_positive * wrongly_negative
+    square = positives * negatives * called_positive.astype(np.float64) * called_negative
+    return np.where(square > 0, top / np.sqrt(np.maximum(square, 1.0)), 0.0)
