@@ -16,7 +16,10 @@ from transformers import AutoConfig
 from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
+from closeknit.classification.run import parts_of, train_in_folder
 from closeknit.data import Examples, from_python
+from closeknit.data.catalogue import load
+from closeknit.data.examples import Fingerprint
 from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError
 from closeknit.models.memory import Lane, Stock
@@ -147,6 +150,23 @@ def test_validation_rows_have_other_texts_than_the_training_rows(tiny, small):
     assert fit.validation is not None
     chosen_by = {tuple(row) for row in rows_of(fit.validation[0])}
     assert not learnt & chosen_by
+
+
+def test_a_run_that_was_begun_before_is_resumed_with_the_rows_it_had(tiny, small_csv, tmp_path):
+    """Its rows were held out one by one, and what it keeps of its data does not say otherwise."""
+    settings = config(tiny, "cross_entropy", {}, epochs=1)
+    out = tmp_path / "model"
+    train_in_folder(str(small_csv), settings, out)
+    metrics = json.loads((out / "metrics.json").read_text())
+    assert metrics["data"]["split"] == "by text"
+    before = parts_of(load(str(small_csv), settings.data), settings, tell=False, split_rows=True)
+    now = parts_of(load(str(small_csv), settings.data), settings, tell=False)
+    assert before.test.texts != now.test.texts
+    kept = dataclasses.asdict(Fingerprint.of(before.train, before.validation, before.test))
+    (out / "metrics.json").write_text(json.dumps({**metrics, "data": kept}))
+    train_in_folder(str(small_csv), settings, out, resume=True)  # known, and not refused
+    (out / "metrics.json").write_text(json.dumps(metrics))
+    train_in_folder(str(small_csv), settings, out, resume=True)
 
 
 def test_a_validation_part_of_training_rows_is_said(tiny, small, capsys):
