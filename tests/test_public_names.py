@@ -24,6 +24,9 @@ PUBLIC_NAMES = {
     "MultiTask",
     "SentenceEncoder",
     "TextClassifier",
+    # what a classifier confuses
+    "LabelRelations",
+    "relate_labels",
     # data and encoders
     "Encoder",
     "Examples",

@@ -17,6 +17,9 @@ _MODULES = {
     "MultiTask": "multitask.estimator",
     "SentenceEncoder": "embeddings.estimator",
     "TextClassifier": "classification.estimator",
+    # what a classifier confuses
+    "LabelRelations": "classification.label_relations",
+    "relate_labels": "classification.label_relations",
     # data and encoders
     "Encoder": "encoders.encoder",
     "Examples": "data.examples",
@@ -66,6 +69,8 @@ if TYPE_CHECKING:  # the same names for type checkers; a test compares the two
     from closeknit.classification.config import DataConfig as DataConfig
     from closeknit.classification.config import RunConfig as RunConfig
     from closeknit.classification.estimator import TextClassifier as TextClassifier
+    from closeknit.classification.label_relations import LabelRelations as LabelRelations
+    from closeknit.classification.label_relations import relate_labels as relate_labels
     from closeknit.classification.make_task import make_task as make_task
     from closeknit.classification.make_task import predict_logits as predict_logits
     from closeknit.data.catalogue import load as load

@@ -157,6 +157,30 @@ def test_a_vocabulary_of_words_ranks_by_frequency_and_survives_saving(tmp_path):
     assert WordTokeniser.load(tmp_path, 16).id_of == words.id_of
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("我爱北京", ["我", "爱", "北", "京"]),
+        ("GPT4很好用!", ["gpt4", "很", "好", "用", "!"]),
+        ("カタカナと漢字", ["カ", "タ", "カ", "ナ", "と", "漢", "字"]),
+        ("ที่นี่ดี", ["ที่", "นี่", "ดี"]),  # marks stay with their character
+        ("안녕 세상", ["안녕", "세상"]),  # Korean has blanks
+        ("naïve café", ["naïve", "café"]),
+        ("𠀋𠮷", ["𠀋", "𠮷"]),
+    ],
+)
+def test_scripts_without_blanks_are_split_into_characters(text, tokens):
+    words = WordTokeniser.build(from_python([text]), 32)
+    ids = words(from_python([text])).pad([0])["input_ids"][0].tolist()
+    assert [words.words[i - 3] for i in ids] == tokens
+
+
+def test_a_vocabulary_saved_before_characters_were_split_reads_texts_as_then(tmp_path):
+    WordTokeniser(["我爱北京", "好"], 8).save(tmp_path)
+    words = WordTokeniser.load(tmp_path, 8)
+    assert words(from_python(["我爱北京 好"])).pad([0])["input_ids"].tolist() == [[3, 4]]
+
+
 def test_a_pair_of_words_keeps_both_texts():
     words = WordTokeniser.build(from_python(["a b c d e f"]), 5)
     tokens = words(from_python([("a b c d", "e f a b")]))

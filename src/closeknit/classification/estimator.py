@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
+from closeknit.classification.label_relations import LabelRelations
 from closeknit.classification.model import Model
 from closeknit.console import follow
 from closeknit.data.examples import from_python
@@ -137,6 +138,11 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
         """Accuracy, weighted and macro F1, and each class on its own."""
         check_is_fitted(self, "model_")
         return self.model_.evaluate(labelled_examples(X, y, "the data")[0])
+
+    def label_relations(self, X: Texts, y: Sequence[Any]) -> LabelRelations:
+        """Which classes the classifier confuses on labelled texts: matrix, tree and pairs."""
+        check_is_fitted(self, "model_")
+        return self.model_.label_relations(labelled_examples(X, y, "the data")[0])
 
     def save(self, folder: str | Path) -> None:
         """Write a model folder that this class, transformers and sentence-transformers can load."""

@@ -16,10 +16,15 @@ from torch import Tensor, nn
 
 from closeknit.charts.png import distance_map
 from closeknit.classification.config import RunConfig
+from closeknit.classification.label_relations import (
+    LabelRelations,
+    relate_directions,
+    relate_labels,
+)
 from closeknit.data.examples import Examples, label_numbers
 from closeknit.encoders.encoder import Encoder
-from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads
-from closeknit.encoders.inference import Floats, outputs
+from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads, class_directions
+from closeknit.encoders.inference import Floats, outputs, softmax
 from closeknit.encoders.tokenisers import Tokeniser
 from closeknit.encoders.tokens import Tokens
 from closeknit.errors import DataError, MissingExtra
@@ -77,6 +82,24 @@ class Model(SavedModel):
         expected = label_numbers(examples, self.labels)
         logits, _ = self.outputs(examples)
         return classification_scores(expected, logits.argmax(axis=1), self.labels)
+
+    def label_relations(self, examples: Examples | None = None) -> LabelRelations:
+        """Which classes are close, by the answers on labelled examples or by the head's weights."""
+        if examples is None:
+            return relate_directions(self.labels, class_directions(self.heads["logits"]))
+        expected = label_numbers(examples, self.labels)
+        logits, pooled = self.outputs(examples)
+        texts = examples.texts
+        if examples.pairs is not None:
+            texts = [f"{one} | {two}" for one, two in zip(texts, examples.pairs, strict=True)]
+        return relate_labels(
+            self.labels,
+            expected,
+            logits.argmax(axis=1),
+            probabilities=softmax(logits),
+            vectors=pooled,
+            texts=texts,
+        )
 
     # -- the folder
 

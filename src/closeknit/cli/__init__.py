@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from closeknit.cli import compare, demo, embed, inspect, train, use
+from closeknit.cli import compare, demo, embed, inspect, labels, train, use
 from closeknit.errors import CloseknitError, Stopped
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -77,6 +77,11 @@ COMMANDS = (
         "evaluate-embeddings",
         embed.evaluate_embeddings,
         "closeknit evaluate-embeddings runs/encoder default --labelled messages",
+    ),
+    Command(
+        "labels",
+        labels.labels,
+        "closeknit labels runs/first messages --out runs/labels",
     ),
     Command(
         "objectives",

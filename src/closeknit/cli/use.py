@@ -63,7 +63,7 @@ def evaluate(
 
     classifier = load_classifier(model)
     loaded = catalogue.load(data, chosen_columns(classifier.config.data, set_))
-    chosen = _part_to_score(loaded.parts, part, data)
+    chosen = part_to_score(loaded.parts, part, data)
     scores = classifier.evaluate(loaded.parts[chosen])
     if json:
         print_json(scores)
@@ -72,7 +72,7 @@ def evaluate(
     print_classes(scores["per_class"])
 
 
-def _part_to_score(parts: Mapping[str, Examples], asked: str | None, what: str) -> str:
+def part_to_score(parts: Mapping[str, Examples], asked: str | None, what: str) -> str:
     """The name of the part to score; a part that the data do not have is refused."""
     for name in [asked] if asked else PARTS_TO_SCORE:
         if name in parts:
@@ -102,7 +102,7 @@ def _evaluate_tasks(
         parts = _own_parts(model, part, task)
     chosen: dict[str, str] = {}
     for name, found in parts.items():
-        chosen[name] = _part_to_score(found, part, f"task {name}")
+        chosen[name] = part_to_score(found, part, f"task {name}")
         model.check(name, found[chosen[name]])
     scores = model.evaluate({name: parts[name][scored] for name, scored in chosen.items()})
     if json:

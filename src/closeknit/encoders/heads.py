@@ -6,6 +6,8 @@ import copy
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -144,6 +146,20 @@ class NearestRows(nn.Module):
         votes = torch.zeros(len(pooled), self.classes, device=near.device)  # (R, C)
         votes.scatter_add_(1, self.labels[index], (nearest - nearest[:, :1]).exp())
         return votes.clamp_min(1e-9).log()
+
+
+def class_directions(head: nn.Module) -> npt.NDArray[np.float32]:
+    """A vector per class (C, D) of a head that predicts: its weights, or the mean of its rows."""
+    if isinstance(head, NearestCentroid):
+        directions = head.centers
+    elif isinstance(head, NearestRows):
+        of_class = F.one_hot(head.labels, head.classes).to(head.rows)  # (N, C)
+        directions = of_class.T @ head.rows
+    else:
+        assert isinstance(head, Classifier)
+        directions = head.out.weight
+    array: npt.NDArray[np.float32] = directions.detach().float().cpu().numpy()
+    return array
 
 
 class Weighting(nn.Module):

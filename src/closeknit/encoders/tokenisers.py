@@ -321,17 +321,38 @@ class RememberingTokeniser:
 # ---------------------------------------------------------------- words
 
 
+# Scripts without blanks between words: Chinese, Japanese, Thai, Lao, Burmese, Khmer.
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+# Signs of these scripts that belong to the character before them.
+_MARKS = (
+    "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ecd\u102b-\u103e\u17b4-\u17d3"
+    "\u3099\u309a\uff9e\uff9f"
+)
+_CHARACTER = f"[{_UNSPACED}][{_MARKS}]*"
+
+
 class WordTokeniser:
-    """Lower-cased words and punctuation marks, with the training texts' vocabulary; for TextCNN."""
+    """Lower-cased words and punctuation marks, with the training texts' vocabulary; for TextCNN.
+
+    Scripts without blanks between words are split into characters. Vocabularies that were saved
+    before this rule hold longer pieces of such scripts; their texts are split as they were then.
+    """
 
     PAD, UNKNOWN, SEPARATOR = 0, 1, 2
     FILE = "vocabulary.json"
-    _word = re.compile(r"\w+|[^\w\s]")
+    _word = re.compile(rf"{_CHARACTER}|(?:(?![{_UNSPACED}])\w)+|[^\w\s]")
+    _word_before = re.compile(r"\w+|[^\w\s]")
+    _several_characters = re.compile(f"{_CHARACTER}(?![{_MARKS}])[{_UNSPACED}]")
 
     def __init__(self, words: Sequence[str], max_length: int) -> None:
         self.words = list(words)
         self.max_length = max_length
         self.id_of = {word: i + 3 for i, word in enumerate(self.words)}
+        if any(self._several_characters.search(word) for word in self.words):
+            self._word = self._word_before
 
     @classmethod
     def build(cls, examples: Examples, max_length: int, *, largest: int = 50_000) -> WordTokeniser:

@@ -14,8 +14,8 @@ SHOWN_MISTAKES = 40  # of each objective or task
 SHOWN_LETTERS = 400  # of a text
 
 
-def write_page(folder: Path, template: str, contents: dict[str, Any]) -> Path:
-    """Write `report.html` into the folder and return its path.
+def write_page(folder: Path, template: str, contents: dict[str, Any], name: str = REPORT) -> Path:
+    """Write a page into the folder and return its path.
 
     If that fails, an older page stays as it was.
     """
@@ -30,8 +30,8 @@ def write_page(folder: Path, template: str, contents: dict[str, Any]) -> Path:
     )
     environment.filters |= {"number": format_number, "flat": flat_settings}
     page = environment.get_template(template).render(**contents)
-    target = folder / REPORT
-    unfinished = folder / f".report.{os.getpid()}.html"
+    target = folder / name
+    unfinished = folder / f".{name}.{os.getpid()}"
     try:
         unfinished.write_text(page, encoding="utf-8")
         os.replace(unfinished, target)
