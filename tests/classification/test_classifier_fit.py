@@ -16,11 +16,14 @@ from transformers import AutoConfig
 from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
+from closeknit.classification.run import parts_of, train_in_folder
 from closeknit.data import Examples, from_python
+from closeknit.data.catalogue import load
 from closeknit.embeddings.config import EmbeddingConfig
 from closeknit.encoders.config import EncoderConfig
 from closeknit.errors import ConfigError
 from closeknit.models.memory import Lane, Stock
+from closeknit.models.run import RunFolder
 from closeknit.multitask.config import MultiTaskConfig
 from closeknit.objectives import OBJECTIVES
 from conftest import losses_of as run
@@ -149,6 +152,26 @@ def test_validation_rows_have_other_texts_than_the_training_rows(tiny, small):
     assert fit.validation is not None
     chosen_by = {tuple(row) for row in rows_of(fit.validation[0])}
     assert not learnt & chosen_by
+
+
+def test_a_run_that_was_begun_before_is_resumed_with_the_rows_it_had(
+    tiny, small_csv, tmp_path, monkeypatch
+):
+    """Its rows were held out one by one, and what it keeps of its data does not say otherwise."""
+    settings = config(tiny, "cross_entropy", {}, epochs=1)
+    before, now = (
+        parts_of(load(str(small_csv), settings.data), settings, tell=False, split_rows=split_rows)
+        for split_rows in (True, False)
+    )
+    assert before.test.texts != now.test.texts
+    for name, split_rows in (("before", True), ("now", False)):
+        with monkeypatch.context() as patch:
+            if split_rows:
+                patch.setattr(RunFolder, "kept_data", lambda folder: {})
+            made = train_in_folder(str(small_csv), settings, tmp_path / name, resume=True)
+        assert ("split" in made["data"]) != split_rows
+        again = train_in_folder(str(small_csv), settings, tmp_path / name, resume=True)
+        assert again["data"] == made["data"]  # known, and not refused
 
 
 def test_a_validation_part_of_training_rows_is_said(tiny, small, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +13,6 @@ from closeknit.data.distinct_texts import (
     rows_without,
     split_distinct,
 )
-from closeknit.errors import DataError
 
 # Texts of few words, so that many are the same; the label of a text is often another one too.
 some_rows = st.lists(
@@ -42,16 +40,6 @@ def test_where_all_texts_differ_the_rows_are_split_as_before(labels, seed):
     expected = split(labels, 0.25, seed)
     found = split_distinct(examples, 0.25, seed)
     assert np.array_equal(found[0], expected[0]) and np.array_equal(found[1], expected[1])
-
-
-def test_rows_without_labels_are_split_by_text_too():
-    pairs = [f"answer {row % 6}" for row in range(24)]
-    examples = Examples([f"question {row % 6}" for row in range(24)], pairs, scores=[1.0] * 24)
-    kept, held_out = split_distinct(examples, 0.34, 3)
-    assert len(held_out) == 8 and len(kept) == 16
-    assert not set(held_out % 6) & set(kept % 6)
-    with pytest.raises(DataError, match="too few are left"):
-        split_distinct(examples.select(range(0, 24, 8)), 0.9, 3)
 
 
 def test_a_class_whose_texts_would_all_be_held_out_keeps_one():

@@ -20,7 +20,7 @@ from closeknit.classification.config import RunConfig
 from closeknit.classification.model import Model
 from closeknit.console import say
 from closeknit.data.class_names import descriptive_class_names
-from closeknit.data.distinct_texts import note_of_repeated_rows, split_distinct
+from closeknit.data.distinct_texts import note_of_repeated_rows, split_for_run
 from closeknit.data.examples import Examples, label_numbers
 from closeknit.data.splits import check_classes, check_metric
 from closeknit.encoders.augmentation import dropout_for_views, dropout_note
@@ -62,6 +62,9 @@ class ClassifierFit(Fit[Model]):
     share of the rows by `train.validation`) every epoch ends with an evaluation, and the best state
     is kept.
 
+    `split_rows` is for resuming a run that was begun when rows with the same text could be divided
+    between training and validation.
+
     `stock` holds what many runs on the same texts share; `lane` lets runs follow each other in the
     same memory. `second_view` is the function of `objective.second_view = "function"`.
     """
@@ -79,13 +82,14 @@ class ClassifierFit(Fit[Model]):
         stock: Stock | None = None,
         lane: Lane | None = None,
         second_view: TextFunction | None = None,
+        split_rows: bool = False,
         tell: Callable[[str], None] = say,
     ) -> None:
         self.tell = tell
         self.world = world or this_world()
         check_classes(examples)
         self._note_repeated_rows(examples, validation)
-        examples, validation = _hold_out(examples, validation, config.train, lane)
+        examples, validation = _hold_out(examples, validation, config.train, lane, split_rows)
         names = list(labels) if labels is not None else examples.classes
         if validation is not None:
             check_metric(config.train.metric, names, validation)
@@ -308,13 +312,19 @@ def _kind(config: RunConfig, labels: Sequence[str], learners: nn.Module) -> obje
 
 
 def _hold_out(
-    examples: Examples, validation: Examples | None, options: TrainConfig, lane: Lane | None
+    examples: Examples,
+    validation: Examples | None,
+    options: TrainConfig,
+    lane: Lane | None,
+    split_rows: bool,
 ) -> tuple[Examples, Examples | None]:
     """The training rows and the validation rows; `train.validation` holds out a share of the
     distinct texts where none are given.
     """
     if validation is None and options.validation > 0:
-        kept, held_out = split_distinct(examples, options.validation, options.seed)
+        kept, held_out = split_for_run(
+            examples, options.validation, options.seed, split_rows=split_rows
+        )
         if lane is not None:
             lane.rows = lane.rows[kept]
         return examples.select(kept), examples.select(held_out)

@@ -12,11 +12,13 @@ from closeknit.classification.model import Model
 from closeknit.console import say
 from closeknit.data import catalogue
 from closeknit.data.class_names import class_name_as_words
-from closeknit.data.distinct_texts import note_of_repeated_rows, split_distinct
+from closeknit.data.distinct_texts import note_of_repeated_rows, split_for_run
 from closeknit.data.examples import DataSet, Fingerprint
 from closeknit.data.splits import Parts
 from closeknit.models.run import RunFolder
 from closeknit.training.processes import leave
+
+SPLIT = "split"  # in what a run keeps of its data: how rows were held out
 
 
 def train_in_folder(
@@ -28,11 +30,16 @@ def train_in_folder(
     """
     folder = RunFolder.open(out, RunConfig, resume=resume, overwrite=overwrite)
     world = folder.world
-    parts = parts_of(catalogue.load(source, config.data), config, tell=world.main)
+    kept = folder.kept_data() if resume else None
+    # Runs that were begun before rows were split by text are resumed with the rows they had.
+    split_rows = kept is not None and SPLIT not in kept
+    data = catalogue.load(source, config.data)
+    parts = parts_of(data, config, tell=world.main, split_rows=split_rows)
+    fingerprint = dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test))
     identity = {
         "kind": Model.kind,
         "run": config.to_dict(),
-        "data": dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test)),
+        "data": fingerprint if split_rows else {**fingerprint, SPLIT: "by text"},
     }
 
     def build(states: Path) -> ClassifierFit:
@@ -43,6 +50,7 @@ def train_in_folder(
             folder=states,
             resume=resume,
             world=world,
+            split_rows=split_rows,
         )
         if parts.test is not None:
             fit.model.check(parts.test)
@@ -73,15 +81,17 @@ def _announce_class_names(fit: ClassifierFit) -> None:
     say(f"class names are learnt as texts too: {shown}{more} (train.class_names={times})")
 
 
-def parts_of(data: DataSet, config: RunConfig, *, tell: bool = True) -> Parts:
+def parts_of(
+    data: DataSet, config: RunConfig, *, tell: bool = True, split_rows: bool = False
+) -> Parts:
     """The parts of a data set. Where it has neither a test nor a validation part, a share of its
-    rows is held out.
+    rows is held out, by distinct text unless `split_rows` is set.
     """
     training = data.training
     validation, test = data.parts.get("validation"), data.parts.get("test")
     share = config.data.test
     if test is None and validation is None and share > 0:
-        kept, held_out = split_distinct(training, share, config.train.seed)
+        kept, held_out = split_for_run(training, share, config.train.seed, split_rows=split_rows)
         if tell:
             say(
                 f"{data.name} has no test part: {len(held_out)} of its {len(training)} rows are held out to score "

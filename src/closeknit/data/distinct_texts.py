@@ -11,7 +11,6 @@ import numpy as np
 
 from closeknit.data.examples import Examples, Rows
 from closeknit.data.splits import split
-from closeknit.errors import DataError
 
 
 def row_keys(examples: Examples) -> list[tuple[str, ...]]:
@@ -40,19 +39,25 @@ def rows_without(examples: Examples, held_out: Iterable[Examples]) -> Rows:
 def split_distinct(examples: Examples, share: float, seed: int) -> tuple[Rows, Rows]:
     """(kept, held out) row numbers; all rows with the same text are in the same part.
 
-    The distinct texts are split, stratified by class where the rows have labels. Where all texts
-    differ, this is the split of the rows. At least one row of each class is kept.
+    The distinct texts are split, stratified by class. Where all texts differ, this is the split of
+    the rows. At least one row of each class is kept.
     """
     group_of = _groups(examples)  # (R,)
     _, first_rows = np.unique(group_of, return_index=True)  # (G,) one row of each group
-    if examples.labels is None:
-        held_out = _drawn(len(first_rows), share, seed)
-    else:
-        labels = [examples.labels[row] for row in first_rows]
-        _, held_out = split(labels, share, seed)
-        held_out = _give_back_lost_classes(held_out, group_of, examples.labels)
+    labels = examples.required_labels
+    _, held_out = split([labels[row] for row in first_rows], share, seed)
+    held_out = _give_back_lost_classes(held_out, group_of, labels)
     is_held_out = np.isin(group_of, held_out)
     return np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out)
+
+
+def split_for_run(
+    examples: Examples, share: float, seed: int, *, split_rows: bool = False
+) -> tuple[Rows, Rows]:
+    """(kept, held out) row numbers by distinct text; by row for a run that was begun so."""
+    if split_rows:
+        return split(examples.required_labels, share, seed)
+    return split_distinct(examples, share, seed)
 
 
 def _groups(examples: Examples) -> Rows:
@@ -63,16 +68,6 @@ def _groups(examples: Examples) -> Rows:
     number: dict[tuple[str, ...], int] = {}
     groups = [number.setdefault(key, len(number)) for key in row_keys(examples)]
     return np.array(groups, dtype=np.int64)
-
-
-def _drawn(groups: int, share: float, seed: int) -> Rows:
-    """The groups that are held out of rows without labels."""
-    amount = max(2, round(share * groups))
-    if groups - amount < 2:
-        raise DataError(
-            f"train.validation is {share}: {amount} of {groups} rows are held out, too few are left to train on"
-        )
-    return np.sort(np.random.default_rng(seed).permutation(groups)[:amount])
 
 
 def _give_back_lost_classes(held_out: Rows, group_of: Rows, labels: Sequence[str]) -> Rows:

@@ -213,6 +213,16 @@ class RunFolder:
             )
         self._refuse_changes(before, identity)
 
+    def kept_data(self) -> dict[str, Any] | None:
+        """What the run in this folder, finished or not, keeps of its data; None without a run."""
+        finished = self.finished
+        path = self.path / METRICS if finished else self.states / IDENTITY
+        if not path.exists():
+            return None
+        kept = read_json(path)
+        data = kept.get("data", {}) if isinstance(kept, dict) else {}
+        return data if isinstance(data, dict) else {}
+
     def _identity_of_finished_run(self, identity: Identity) -> Identity:
         facts = read_facts(self.path, identity["kind"])
         metrics = read_json(self.path / METRICS)

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from closeknit.data import catalogue
-from closeknit.data.distinct_texts import rows_without, split_distinct
+from closeknit.data.distinct_texts import rows_without
 from closeknit.data.examples import DataSet, Examples, Fingerprint, Rows, concatenate
-from closeknit.data.splits import Parts, check_classes, subset
+from closeknit.data.splits import Parts, check_classes, split, subset
 from closeknit.data.tables import read_file
 from closeknit.errors import ConfigError, DataError, did_you_mean
 from closeknit.multitask.config import MultiTaskConfig, TaskConfig
@@ -89,8 +89,8 @@ def _in_parts(
         raise DataError(f"{training.name} has {len(training)} rows to train on; that is too few")
     if not holds_out:
         return dataclasses.replace(own, train=training)
-    kept, held_out = split_distinct(training, config.train.validation, config.train.seed)
-    return Parts(training.select(kept), training.select(held_out), own.test)
+    training, validation = _hold_out(training, config.train.validation, config.train.seed)
+    return Parts(_without_leaks(name, training, [validation], config, tell), validation, own.test)
 
 
 def _without_leaks(
@@ -200,6 +200,20 @@ def _fewer(examples: Examples, scale: float, seed: int) -> Examples:
         len(examples), max(round(scale * len(examples)), 16, 2 * len(set(examples.labels or ())))
     )
     return examples.select(_drawn(examples, rows, seed))
+
+
+def _hold_out(examples: Examples, share: float, seed: int) -> tuple[Examples, Examples]:
+    if examples.labels is not None:
+        kept, held_out = split(examples.labels, share, seed)
+    else:
+        amount = max(2, round(share * len(examples)))
+        if len(examples) - amount < 2:
+            raise DataError(
+                f"train.validation is {share}: {amount} of {len(examples)} rows are held out, too few are left to train on"
+            )
+        held_out = _drawn(examples, amount, seed)
+        kept = np.setdiff1d(np.arange(len(examples)), held_out)
+    return examples.select(kept), examples.select(held_out)
 
 
 def fingerprint(tasks: Mapping[str, Parts]) -> dict[str, Any]:
