@@ -150,7 +150,7 @@ class MethodConfig(SettingsTable, table="method"):
         """How the two copies of a single text differ, with the second view resolved."""
         by_mask = "span" if self.span else "dropout"
         view = by_mask if self.second_view is None else self.second_view
-        values = {
+        values: dict[str, Any] = {
             "mask": self.span,
             "synonyms": self.synonyms,
             "synonym_share": self.synonym_share,
