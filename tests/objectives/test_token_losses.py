@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from closeknit.classification.config import RunConfig
 from closeknit.errors import ConfigError
 from closeknit.objectives import (
     OBJECTIVES,
@@ -20,6 +21,7 @@ from closeknit.objectives import (
     build_objective,
 )
 from closeknit.objectives.config import ObjectiveConfig
+from closeknit.settings import differences
 
 # the metric losses that can read tokens, with options under which they may
 OVER_TOKENS = {
@@ -151,6 +153,16 @@ def test_runs_that_were_kept_had_the_cross_entropy_of_all_passes():
         assert "token_rows" not in content
     used = ObjectiveConfig("supcon", {"tokens": "real", "token_rows": 64, "ce_copies": "first"})
     assert {"tokens", "token_rows", "ce_copies"} <= used.key_content().keys()
+
+
+def test_a_run_of_clld_that_was_begun_before_is_resumed_with_all_passes_only():
+    stored = RunConfig.from_dict({"objective": {"name": "clld", "ce_copies": "all"}}).to_dict()
+    del stored["objective"]["ce_copies"]  # the option did not exist
+    same = RunConfig.from_dict({"objective": {"name": "clld", "ce_copies": "all"}})
+    assert differences(RunConfig, stored, same.to_dict()) == []
+    now = RunConfig.from_dict({"objective": {"name": "clld"}})
+    said = differences(RunConfig, stored, now.to_dict())
+    assert said == ["objective.ce_copies was all and is first"]
 
 
 # ---------------------------------------------------------------- tokens
