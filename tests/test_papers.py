@@ -48,7 +48,7 @@ def cells(line: str) -> list[str]:
 
 
 ROWS = rows_of_the_page()
-COMMANDS = sorted({row.command.strip("`") for row in ROWS})
+COMMANDS = sorted({re.findall(r"`([^`]+)`", row.command)[0] for row in ROWS})
 
 
 def test_every_paper_has_its_rows_and_no_cell_is_empty():
