@@ -256,6 +256,8 @@ def test_published_figures_stand_beside_the_classes_and_texts_they_belong_to():
     assert published("empathetic_dialogues-4-classes", 2000) == []
     easy = {one.objective: one.score for one in published("4 easy classes", 2000)}
     assert easy == {"cross_entropy": 89.2, "supcon": 88.8, "lcl": 88.8}
+    hard = {one.objective: one.score for one in published("angry ashamed furious guilty", 2000)}
+    assert hard == {"cross_entropy": 54.3, "supcon": 53.3, "lcl": 55.6}
     drawn = published("empathetic_dialogues-16-classes", 2000)
     assert {one.note for one in drawn} == {"other classes"}
     # the paper's 20 Newsgroups have headers; messages without them are another task

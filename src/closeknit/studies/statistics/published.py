@@ -92,6 +92,10 @@ _TABLES = (
         "empatheticdialogues16classes": (68.8, 67.9, 69.6),
         "empatheticdialogues8classes": (78.0, 77.0, 78.7),
         "4easyclasses": (89.2, 88.8, 88.8),
+        "anticipatingexcitedhopefulguilty": (67.4, 68.1, 69.5),
+        "angryashamedfuriousguilty": (54.3, 53.3, 55.6),
+        "devastatednostalgicsadsentimental": (63.2, 63.7, 64.2),
+        "anxiousapprehensiveafraidterrified": (56.1, 55.4, 57.5),
     }),
 )  # fmt: skip
 
