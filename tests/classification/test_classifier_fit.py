@@ -348,17 +348,15 @@ def test_clld_says_when_its_distances_will_not_be_learnt(tiny, small, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_clld_waits_ten_evaluations_by_itself(tiny, small):
-    assert (
-        ClassifierFit(from_python(*small), config(tiny, "clld", {}, patience=None)).session.patience
-        == 10
-    )
-    assert (
-        ClassifierFit(
-            from_python(*small), config(tiny, "supcon", {}, patience=None)
-        ).session.patience
-        == 0
-    )
+@pytest.mark.parametrize(
+    ("objective", "evaluate_every", "patience"),
+    [("clld", 0, 10), ("clld", 1, 30), ("clld", 6, 10), ("supcon", 1, 0)],
+)
+def test_clld_waits_ten_epochs_by_itself(tiny, small, objective, evaluate_every, patience):
+    settings = config(tiny, objective, {}, patience=None, evaluate_every=evaluate_every)
+    fit = ClassifierFit(from_python(*small), settings)
+    assert fit.per_epoch == 3
+    assert fit.session.patience == patience
 
 
 def test_evaluations_can_come_more_often_than_epochs(tiny, small):

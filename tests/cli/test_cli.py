@@ -45,7 +45,7 @@ def test_training_tells_its_scores_on_stdout_and_its_progress_on_stderr(workshop
     assert out.startswith("test: accuracy")
     assert "model: model" in out
     assert "held out to score" in err
-    assert "of the 7 test rows are among the training rows too, word for word" in err
+    assert "are among the training rows too" not in err  # equal texts stay on one side
     assert "loss" in err
     assert "loss" not in out
 
@@ -637,7 +637,10 @@ def test_a_catalogue_data_set_with_blank_rows_trains(tiny, tmp_path, closeknit, 
             ["objective.name=triple_entropy", "objective.centers=2.5"],
             "objective.centers is 2.5; it must be a whole number",
         ),
-        (["objective.class_weights=uneven"], "give a list of weights, or balanced"),
+        (
+            ["objective.class_weights=uneven"],
+            "give a list of weights, a table with a weight for each class name, or",
+        ),
     ],
 )
 def test_settings_of_the_wrong_kind(tiny, small_csv, closeknit, changes, words):

@@ -293,6 +293,27 @@ def test_an_unfinished_study_says_how_far_it_is(small):
     assert "not known from one run" in page
 
 
+def test_gains_are_drawn_by_rows_and_by_classes(whole, page):
+    """The chart of the TripleEntropy paper: one point for each size, with the mean paired gain."""
+    for data in ("trec", LONG):
+        assert f"Gain over cross_entropy on {data} by number of rows" in page
+    assert "Gain over cross_entropy by number of classes" in page
+    rows = [json.loads(line) for line in (whole / "results.jsonl").read_text().splitlines()]
+    for size in (1000, 4000):
+        scores = {
+            (row["objective"], row["seed"], row["fold"]): row["weighted_f1"]
+            for row in rows
+            if row["data"] == "trec" and row["size"] == size
+        }
+        gains = [
+            score - scores["cross_entropy", seed, fold]
+            for (objective, seed, fold), score in scores.items()
+            if objective == "clld"
+        ]
+        shown = f"{100 * sum(gains) / len(gains):+.2f}".replace("-", "\u2212")
+        assert f"clld, trec · {size:,} rows: {shown} (" in page
+
+
 def test_sizes_beyond_the_rows_count_once(small):
     change_study(small, sizes=[1000, 9000, 20000])
     assert "6 of 12 runs" in write_report(small).read_text()

@@ -96,6 +96,21 @@ def test_a_wrong_value_is_refused_from_python_and_from_a_file_alike(values, mess
         assert str(caught.value) == message
 
 
+def test_none_on_the_command_line_is_the_choice_of_that_name():
+    """`--set method.noise=none` is read as None, and this setting has a choice that is called so."""
+    from closeknit.settings import changed_tables, parse_changes
+
+    changes = parse_changes(["method.noise=none", "method.head=none", "method.mask=none"])
+    method = EmbeddingConfig.from_dict(
+        changed_tables({"method": {"name": "mirror"}}, changes)
+    ).method
+    assert (method.noise, method.head, method.mask) == ("none", "none", None)
+    config = read_multitask("exp12", ["schedule.surgery=none", "tasks.sst.output_activation=none"])
+    assert config.schedule.surgery == config.tasks["sst"].output_activation == "none"
+    with pytest.raises(ConfigError, match=r"method\.name is null; it must be a text"):
+        EmbeddingConfig.from_dict({"method": {"name": None}})
+
+
 def test_right_values_are_kept_as_they_are():
     values = {
         "degrees": 200,

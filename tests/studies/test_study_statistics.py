@@ -252,6 +252,23 @@ def test_the_layout_of_the_paper():
     assert [size_group(n) for n in (200, 1000, 4000, 10_000, 67_000)] == ["S", "S", "M", "L", "XL"]
 
 
+def test_published_figures_stand_beside_the_classes_and_texts_they_belong_to():
+    # the paper's four classes are an easy set; four others that are drawn at random are no such set
+    assert published("empathetic_dialogues-4-classes", 2000) == []
+    easy = {one.objective: one.score for one in published("4 easy classes", 2000)}
+    assert easy == {"cross_entropy": 89.2, "supcon": 88.8, "lcl": 88.8}
+    hard = {one.objective: one.score for one in published("angry ashamed furious guilty", 2000)}
+    assert hard == {"cross_entropy": 54.3, "supcon": 53.3, "lcl": 55.6}
+    drawn = published("empathetic_dialogues-16-classes", 2000)
+    assert {one.note for one in drawn} == {"other classes"}
+    # the paper's 20 Newsgroups have headers; messages without them are another task
+    for name in ("20newsgroups", "20newsgroups_headers"):
+        assert {one.note for one in published(name, 4000)} == {"messages with headers"}
+    assert published("20newsgroups_bare", 4000) == []
+    notes = {(one.paper, one.note) for one in published("mr", 1000) if one.encoder == "BERT-base"}
+    assert notes == {("CLLD", "another split")}
+
+
 def test_what_choosing_on_the_reported_folds_gains():
     # two settings, each lucky on one fold: the best of all has .8 on average, left out it scores .6 and .6
     def trial(setting, fold, score):

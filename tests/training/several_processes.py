@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from accelerate import PartialState
 
 from closeknit.training.processes import World
 
@@ -59,6 +60,7 @@ def _run(
     rank: int, size: int, meeting: str, sender: Any, function: Callable[..., Any], arguments: Any
 ) -> None:
     torch.set_num_threads(1)
+    PartialState._reset_state()  # another test may have made one for a single process
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     os.environ |= {"ACCELERATE_USE_CPU": "1", "HF_HUB_OFFLINE": "1"}
     # accelerate asks for an address; nothing listens there, as the processes are connected already

@@ -20,8 +20,8 @@ from closeknit.multitask.heads import SingleHead
 from closeknit.objectives import Joint
 from closeknit.objectives.joint import Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
+from closeknit.training import agreement
 from closeknit.training import gradients as surgery
-from closeknit.training import loop
 from closeknit.training.batches import DeviceBatches, batches_per_epoch, labels_of, length_grouped
 from closeknit.training.config import TrainConfig
 from closeknit.training.gradients import SeparateGradients, cosines, pcgrad
@@ -503,7 +503,7 @@ def test_agreement_is_the_same_where_one_gradient_fits_into_memory(
             made.append(tasks)
             super().__init__(parameters, tasks)
 
-    monkeypatch.setattr(loop, "SeparateGradients", Watched)
+    monkeypatch.setattr(agreement, "SeparateGradients", Watched)
     monkeypatch.setattr(surgery, "HELD_BYTES", 1)
     assert training.agreement() == {
         ("one", "two"): pytest.approx(expected["one", "two"], abs=1e-10)

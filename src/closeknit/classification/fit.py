@@ -156,12 +156,16 @@ class ClassifierFit(Fit[Model]):
     def _session(self, training: Training, folder: Path | None, resume: bool) -> Loop:
         options = self.config.train
         every = options.evaluate_every if self.validation is not None else 0
+        every = every or self.per_epoch
+        patience = options.patience
+        if patience is None:  # the papers count epochs, whatever the number of evaluations in one
+            patience = self.objective.patience * max(1, round(self.per_epoch / every))
         return Loop(
             training,
-            every=every or self.per_epoch,
+            every=every,
             evaluate=self._evaluate if self.validation is not None else None,
             metric=options.metric,
-            patience=self.objective.patience if options.patience is None else options.patience,
+            patience=patience,
             observe=self._observe,
             folder=folder,
             resume=resume,

@@ -148,8 +148,8 @@ class Joint(nn.Module):
     `copies` is how often each text of a batch is encoded, a number or `Copies`, which also say how
     the second copy of a text differs from the first. `classifier` says what predicts when no
     term trains the logits: the nearest class centroid, or the nearest training rows. `patience` is
-    how many evaluations without an improvement the objective's paper waits before it stops; 0 means
-    that it never stops early.
+    how many epochs without an improvement the objective's paper waits before it stops; 0 means that
+    it never stops early.
     """
 
     def __init__(

@@ -59,6 +59,12 @@ class Setting:
         """Refuse a value of a wrong type, out of range or no choice; messages call it `name`."""
         check_value(name, value, self.type, self.rule)
 
+    def with_none_named(self, value: Any) -> Any:
+        """The value, or "none" for a setting that has this choice: the command line reads
+        `--set method.noise=none` as None.
+        """
+        return "none" if value is None and "none" in self.rule.choices else value
+
     @property
     def before(self) -> Any:
         """The value that counts for runs which were stored before the setting existed."""
@@ -111,8 +117,13 @@ class SettingsTable:
         name = name or cls.table
         if not isinstance(values, Mapping):
             raise not_a_table(name)
+        known = settings_of(cls)
+        values = {
+            key: known[key].with_none_named(value) if key in known else value
+            for key, value in values.items()
+        }
         check_values(cls, values, name)
-        for key, one in settings_of(cls).items():
+        for key, one in known.items():
             if one.required and key not in values:
                 raise ConfigError(f"{name} has no setting {key}; it is required")
         return cls(**values)

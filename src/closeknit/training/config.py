@@ -120,8 +120,8 @@ class TrainConfig(SettingsTable, table="train"):
     patience: int | None = setting(
         None,
         at_least=0,
-        help="Evaluations without gain after which the run stops early. 0 is never. None is 10 for "
-        "`clld` and 0 for the other objectives.",
+        help="Evaluations without gain after which the run stops early. 0 is never. None is 10 epochs "
+        "for `clld`, however often a run is evaluated, and 0 for the other objectives.",
     )
     class_names: int = setting(
         0,

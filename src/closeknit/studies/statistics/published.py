@@ -91,13 +91,29 @@ _TABLES = (
         "isear": (71.4, 70.5, 72.4), "emoint": (85.5, 85.7, 86.6),
         "empatheticdialogues16classes": (68.8, 67.9, 69.6),
         "empatheticdialogues8classes": (78.0, 77.0, 78.7),
-        "empatheticdialogues4classes": (89.2, 88.8, 88.8),
+        "4easyclasses": (89.2, 88.8, 88.8),
+        "anticipatingexcitedhopefulguilty": (67.4, 68.1, 69.5),
+        "angryashamedfuriousguilty": (54.3, 53.3, 55.6),
+        "devastatednostalgicsadsentimental": (63.2, 63.7, 64.2),
+        "anxiousapprehensiveafraidterrified": (56.1, 55.4, 57.5),
     }),
 )  # fmt: skip
 
 _SAME = {"20newsgroupsheaders": "20newsgroups", "sst2sentences": "sst2"}
+# By data set. The paper does not name its 16 and 8 classes, and a study draws its own at random.
+# Its four classes are an easy set that it names, so they stand beside no other four.
+_DATA_NOTES = {
+    "20newsgroups": "messages with headers",
+    "empatheticdialogues16classes": "other classes",
+    "empatheticdialogues8classes": "other classes",
+}
 _NOTES = {
     ("ALBERT", "mr", "clld"): "surely a misprint",
+    ("ALBERT", "mr", "cross_entropy"): "another split",  # that of PTE (Tang et al., 2015)
+    ("BERT-base", "mr", "cross_entropy"): "another split",
+    ("BERT-base", "mr", "clld"): "another split",
+    ("TextCNN", "mr", "cross_entropy"): "another split",
+    ("TextCNN", "mr", "clld"): "another split",
     ("ELECTRA-base", "empatheticdialogues", "cross_entropy"): "58.1 elsewhere in the paper",
     ("ELECTRA-base", "empatheticdialogues", "supcon"): "58.6 elsewhere in the paper",
 }
@@ -119,7 +135,7 @@ def published(data: str, size: int) -> list[Figure]:
             table.metric,
             table.tested,
             score,
-            _NOTES.get((table.encoder, name, objective), ""),
+            _NOTES.get((table.encoder, name, objective), "") or _DATA_NOTES.get(name, ""),
         )
         for table in _TABLES
         if table.group in ("", size_group(size))
