@@ -202,16 +202,15 @@ class ClassifierFit(Fit[Model]):
         targets = labels_of(labels, self.world.device, self.objective.copies)
         batch = self._batches(targets, shelf=shelf, rows=lane.rows)
         learners = nn.ModuleDict({"encoder": self.model.encoder})
-        learners["classify_heads"], learners["classify_objective"] = (
-            self.model.heads,
-            self.objective,
-        )
+        learners["classify_heads"] = self.model.heads
+        learners["classify_objective"] = self.objective
         kind = _kind(self.config, self.model.labels, learners)
         known = lane.trainings.get(kind)
         if known is not None:
             training = known
             training.restart(learners, batch, self.per_epoch, self.config.train)
-            self.model.encoder, self.model.heads = training.encoder, training.tasks[0].heads
+            self.model.encoder = training.encoder
+            self.model.heads = training.tasks[0].heads
             self.objective = training.tasks[0].objective
         else:
             lane.make_room(self.world.device)
@@ -355,7 +354,8 @@ def new_model(
     compares two views of a text and the encoder has no dropout, the configuration of the model has
     a rate for it, and `tell` is told.
     """
-    seed, counts = config.train.seed, Counter(examples.required_labels)
+    seed = config.train.seed
+    counts = Counter(examples.required_labels)
     encoder, tokeniser = _load_encoder(examples, config, world, stock)
     with seeded(world, seed, randomness.OBJECTIVE):
         objective = build_objective(

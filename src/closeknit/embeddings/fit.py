@@ -139,7 +139,8 @@ class EmbeddingFit(Fit[SentenceModel]):
             self.heads["projected"] = Dense(self.model.encoder.dim)
 
     def _main_session(self, folder: Path | None, resume: bool) -> Loop:
-        method, options = self.config.method, self.config.train
+        method = self.config.method
+        options = self.config.train
         views = Folded(loss_of(method), max(2, len(self.sentences.columns)))
         term = Term(method.name, 1.0, views, "projected" if self.heads else "pooled")
         joint = Joint([term], copies=method.copies if len(self.sentences.columns) == 1 else 1)
@@ -164,11 +165,13 @@ class EmbeddingFit(Fit[SentenceModel]):
         self, tokeniser: Tokeniser, copies: Copies
     ) -> tuple[Callable[[int, int, int], Batch], int]:
         """V views of B texts stacked into one list of rows; y says view and group of each."""
-        options, texts = self.config.train, self.sentences.columns
+        options = self.config.train
+        texts = self.sentences.columns
         examples = [Examples(column) for column in texts]
         parts = [tokeniser(column) for column in examples]
         lengths = np.max([part.lengths for part in parts], axis=0)
-        whole, rows = stacked(parts), len(self.sentences)
+        whole = stacked(parts)
+        rows = len(self.sentences)
         self._note_truncation(whole)
         plan = length_grouped(lengths, options.batch_size, options.seed)
         per_epoch = batches_per_epoch(rows, options.batch_size)
@@ -208,8 +211,10 @@ class EmbeddingFit(Fit[SentenceModel]):
 
     def _adaptation(self, folder: Path | None, resume: bool) -> Loop:
         """Masked-language modelling on all texts, before anything else."""
-        method, options = self.config.method, self.config.train
-        encoder, tokeniser = self.model.encoder, self.model.tokeniser
+        method = self.config.method
+        options = self.config.train
+        encoder = self.model.encoder
+        tokeniser = self.model.tokeniser
         with seeded(self.world, options.seed, randomness.HEADS, 1):
             head = LanguageHead(load_language_head(self.config.encoder.name, encoder))
         texts = list(dict.fromkeys(text for column in self.sentences.columns for text in column))
@@ -242,7 +247,8 @@ class EmbeddingFit(Fit[SentenceModel]):
     @contextlib.contextmanager
     def _noise(self) -> Iterator[None]:
         """What makes two views of a text differ."""
-        method, encoder = self.config.method, self.model.encoder
+        method = self.config.method
+        encoder = self.model.encoder
         with contextlib.ExitStack() as stack:
             if method.noise != "dropout":
                 stack.enter_context(without_dropout(encoder))
@@ -334,7 +340,8 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
         )
     if method.noise == "none" and columns > 1:
         raise ConfigError("method.noise=none is for single texts: pairs differ by themselves")
-    usual, negatives = MethodConfig(), mine or columns == 3
+    usual = MethodConfig()
+    negatives = mine or columns == 3
     view = method.copies.second_view if columns == 1 else "that of a pair"
     for setting, used, purpose in (
         ("level", method.name == "mirror", "says what mirror's texts are"),
@@ -402,7 +409,8 @@ def masked_batches(
             "this encoder's tokenizer has no mask token, which masked-language modelling needs; use "
             "method.adapt_epochs=0"
         )
-    mask, words = int(tokeniser.tokenizer.mask_token_id), len(tokeniser.tokenizer)
+    mask = int(tokeniser.tokenizer.mask_token_id)
+    words = len(tokeniser.tokenizer)
     rows_of = rows_of_batches(plan, per_epoch, world)
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:

@@ -146,7 +146,8 @@ def _warn_of_trained_encoder(config: EmbeddingConfig) -> None:
 
 def _note_other_pooling(config: EmbeddingConfig) -> None:
     """Say where a sentence encoder was trained with another pooling than the run has."""
-    name, pooling = config.encoder.name, config.encoder.pooling
+    name = config.encoder.name
+    pooling = config.encoder.pooling
     if name is None:
         return
     with contextlib.suppress(ModelError):  # a declaration that cannot be followed is not followed

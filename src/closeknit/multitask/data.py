@@ -107,10 +107,8 @@ def _without_leaks(
     kept = rows_without(rows, held)
     if len(kept) == len(rows):
         return rows
-    where, keeps = (
-        f"also in the validation or test part{whose}",
-        f"(tasks.{name}.leaks=keep keeps them)",
-    )
+    where = f"also in the validation or test part{whose}"
+    keeps = f"(tasks.{name}.leaks=keep keeps them)"
     if len(kept) == 0:
         raise DataError(f"every training row is {where} {keeps}")
     tell(
@@ -121,7 +119,9 @@ def _without_leaks(
 
 def _drawn_of(name: str, own: Parts, config: MultiTaskConfig) -> Parts:
     """As many rows as are asked for, and enough to learn from."""
-    task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
+    task = config.tasks[name]
+    seed = config.train.seed
+    scale = config.trial.scale
     training, validation, test = own.train, own.validation, own.test
     if 0 < task.rows < len(training):
         training = training.select(_drawn(training, task.rows, seed))

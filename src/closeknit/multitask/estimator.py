@@ -275,7 +275,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         """A model that was saved, by Python or by `closeknit multitask`; ready to answer."""
         model = MultiTaskModel.load(folder, device=device)
         tables = model.config.to_dict()
-        encoder, train = tables["encoder"], tables["train"]
+        encoder = tables["encoder"]
+        train = tables["train"]
         loaded = cls(
             {name: tables[f"tasks.{name}"] for name in model.tasks},
             encoder["name"],

@@ -329,7 +329,8 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         if settings.kind != "classify":
             loss = CrossEntropy() if answers.labels else MeanSquared()
             return Joint([Term("loss", 1.0, loss, "logits")]), heads
-        encoder, counts = self.model.encoder, Counter(examples.required_labels)
+        encoder = self.model.encoder
+        counts = Counter(examples.required_labels)
         with seeded(self.world, self.config.train.seed, randomness.OBJECTIVE, place):
             objective = build_objective(
                 settings.objective,
