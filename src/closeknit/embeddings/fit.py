@@ -76,13 +76,13 @@ class EmbeddingFit(Fit[SentenceModel]):
         resume: bool = False,
         world: World | None = None,
         second_view: TextFunction | None = None,
-        tell: Callable[[str], None] = say,
+        log: Callable[[str], None] = say,
     ) -> None:
         self.config = config
         self.second_view = second_view
         self.sentences = sentences
         self.validation = validation
-        self.tell = tell
+        self.log = log
         self.world = world or this_world()
         check_data(sentences, config.method)
         _check_training(config, validated=validation is not None)
@@ -109,7 +109,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         if rate is None:
             return encoder, tokeniser
         if self.world.main:
-            self.tell(dropout_note(encoder, rate, method))
+            self.log(dropout_note(encoder, rate, method))
         dropping = dataclasses.replace(config.encoder, dropout=rate)
         self.config = dataclasses.replace(config, encoder=dropping)
         with seeded(self.world, config.train.seed, randomness.ENCODER):
@@ -147,7 +147,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         joint.set_text_function(self.second_view)
         batch, per_epoch = self._batches(self.model.tokeniser, joint.second_copies)
         task = Task(method.name, batch, per_epoch, joint, self.heads)
-        training = train(self.model.encoder, [task], options, world=self.world, log=self.tell)
+        training = train(self.model.encoder, [task], options, world=self.world, log=self.log)
         return Loop(
             training,
             every=options.evaluate_every or per_epoch,
@@ -193,7 +193,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         share = tokens.truncated_share()
         self.model.metrics["truncated"] = round(share, 4)
         if share and self.world.main:
-            self.tell(truncation_note(share, self.config.encoder.max_length))
+            self.log(truncation_note(share, self.config.encoder.max_length))
 
     def _groups_of_views(self) -> npt.NDArray[np.int64]:
         """The group of each text of each view, (V, R); -1 for a hard negative that has none."""
@@ -203,7 +203,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         negatives = self.sentences.groups_of_negatives()
         wrong = int((negatives == groups).sum())
         if wrong and self.world.main:
-            self.tell(
+            self.log(
                 f"{wrong:,} of {len(groups):,} hard negatives are texts that belong to their own row: "
                 "they are not used as negatives of it"
             )
@@ -233,7 +233,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         )
         objective = Joint([Term("masked_language", 1.0, CrossEntropy(), "masked_tokens")])
         task = Task("adapt", masking, per_epoch, objective, nn.ModuleDict({"masked_tokens": head}))
-        training = train(encoder, [task], settings, world=self.world, log=self.tell)
+        training = train(encoder, [task], settings, world=self.world, log=self.log)
         return Loop(
             training,
             every=per_epoch,
@@ -298,7 +298,7 @@ class EmbeddingFit(Fit[SentenceModel]):
                     None  # a layer that was never trained is no part of the encoder as it was
                 )
                 if self.world.main:
-                    self.tell(
+                    self.log(
                         "no evaluation was better than the encoder as it was before: it is kept as it was"
                     )
         self.model.encoder.eval()

@@ -114,7 +114,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             )
             for name, own in rows.items()
         }
-        parts = prepared(sets, config, tell=say if self.verbose else lambda text: None)
+        parts = prepared(sets, config, log=say if self.verbose else lambda text: None)
         self._fit(parts, config, stages)
         self._remember_types(listed)
         return self
