@@ -262,12 +262,13 @@ def test_every_objective_keeps_its_promises(name, case):
         z = z * 1e15
     z = z.clone().requires_grad_()
     joint = build_objective(name, 8, 3, OPTIONS.get(name, {}))
-    if name == "auto":  # every text twice, in the same order
+    twice = name in ("auto", "clld")  # every text twice, in the same order
+    if twice:
         z, y = torch.cat([z, 1.1 * z]).detach().requires_grad_(), y.repeat(2)
     project = torch.randn(8, 3)
 
     def value(order):
-        order = torch.cat([order, order + rows]) if name == "auto" else order
+        order = torch.cat([order, order + rows]) if twice else order
         views = {
             view: rows_for(view, z[order], y[order], z[order].float() @ project)
             for view in joint.views

@@ -236,7 +236,12 @@ KEYS = {
     "joint": "f5aaea3bf0a35282dfd7",
 }
 # What runs had by default in the first format, where a later version has another default.
-DEFAULTS_THEN = {"clld": {"objective": {"update_every": 10}, "train": {"validation": 0.0}}}
+DEFAULTS_THEN = {
+    "clld": {
+        "objective": {"update_every": 10, "ce_copies": "all"},
+        "train": {"validation": 0.0},
+    }
+}
 ROWS = np.arange(40), np.arange(40, 50)
 
 

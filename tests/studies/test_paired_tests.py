@@ -174,6 +174,7 @@ def run(objective, seed, right, *, test="official", shots=0, near=None):
         shots=shots,
         key=f"{objective}{seed}",
         near_other_label=near,
+        truncated=None,
     )
 
 

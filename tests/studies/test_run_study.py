@@ -13,6 +13,7 @@ from small_study import ONE_THREAD, results_of, study_maker
 
 from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.json_lines import read_json_lines
+from closeknit.reports.study_page import write_report
 from closeknit.storage import lock_folder
 from closeknit.studies import runners
 from closeknit.studies.folder import StudyFolder
@@ -325,3 +326,26 @@ def test_the_statistics_of_a_comparison_are_computed_once(
     closeknit("report", "study")
     assert len(calls) == 2
     assert (tmp_path / "study" / "report.html").read_text() == compared
+
+
+def test_a_study_says_once_per_data_set_how_many_texts_are_cut(study, small_csv, tmp_path, capsys):
+    made = study(("cross_entropy", "supcon"), seeds=(2,))
+    short = {
+        name: dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, max_length=5))
+        for name, config in made.objectives.items()
+    }
+    run_study(dataclasses.replace(made, objectives=short), tmp_path / "out", place=ONE_THREAD)
+    said = [line for line in capsys.readouterr().err.splitlines() if "are longer than" in line]
+    assert len(said) == 1
+    lines = list(read_json_lines(tmp_path / "out" / "results.jsonl"))
+    shares = [line["truncated"] for line in lines]
+    assert len(shares) == 4 and min(shares) > 0.2
+    assert f"small: {100 * shares[0]:.0f} % of the training texts are longer than 5" in said[0]
+    mean = f"small {100 * sum(shares) / len(shares):.0f} %"
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert f"Training texts that are longer than encoder.max_length and were cut: {mean}." in table
+    page = write_report(tmp_path / "out").read_text()
+    assert "Training texts cut at encoder.max_length" in page and mean in page
+    run_study(study(seeds=(2,)), tmp_path / "whole", place=ONE_THREAD)  # no text is cut
+    assert "longer than" not in capsys.readouterr().err
+    assert "were cut" not in (tmp_path / "whole" / "table.md").read_text()

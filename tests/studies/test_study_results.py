@@ -80,11 +80,12 @@ def test_a_result_is_read_as_it_was_written_and_once(file):
 
 
 def test_lines_without_the_later_fields_are_read(file):
-    later = ("test", "shots", "near_other_label")
+    later = ("test", "shots", "near_other_label", "truncated")
     older = {key: value for key, value in RECORD.items() if key not in later}
     (found,) = read_results(file(older))
     assert found == RESULT
     assert (found.test, found.shots, found.near_other_label) == ("folds", 0, None)
+    assert found.truncated is None
 
 
 def test_lines_of_format_1_are_read(file):

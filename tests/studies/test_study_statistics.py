@@ -40,6 +40,7 @@ def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source="")
         test="folds",
         shots=0,
         near_other_label=None,
+        truncated=None,
         key="",
         **scores,
     )
@@ -206,7 +207,7 @@ def test_the_csv_has_the_columns_it_promises():
     found = list(csv.DictReader(io.StringIO(csv_table(summarise(two_sets(), "base")))))
     assert list(found[0]) == (
         "data size objective runs weighted_f1_mean weighted_f1_std delta delta_low delta_high p_value p_holm "
-        "test shots near_other_label_rows near_other_label_accuracy entropy_bits".split()
+        "test shots near_other_label_rows near_other_label_accuracy entropy_bits truncated".split()
     )
     assert found[0]["delta"] == ""
     assert float(found[1]["delta"]) == pytest.approx(0.0515)

@@ -11,18 +11,27 @@ from closeknit.objectives import OBJECTIVES, objective_options
 from closeknit.objectives.copies import Copies
 from closeknit.settings import SettingsTable, check_type, not_a_table, setting, unknown_setting
 
+# Objectives that had an option from the beginning which others have got later.
+_FROM_THE_BEGINNING = {("joint", "copies"), ("triple_entropy", "tokens")}
+# What objectives did before these options existed, where they do something else by default now.
+_BEFORE = {"ce_copies": "all"}
 
-def _options_of_copies(name: str) -> dict[str, Any]:
-    """What the options of `Copies` were before objectives had them; `joint` always had copies."""
+
+def _later_options(name: str) -> dict[str, Any]:
+    """The options of an objective that were added, with what it did before it had them."""
     defaults = objective_options(name)
-    added = [field.name for field in fields(Copies) if field.name in defaults]
-    return {key: defaults[key] for key in added if (name, key) != ("joint", "copies")}
+    added = [*(field.name for field in fields(Copies)), "ce_copies", "tokens", "token_rows"]
+    return {
+        key: _BEFORE.get(key, defaults[key])
+        for key in added
+        if key in defaults and (name, key) not in _FROM_THE_BEGINNING
+    }
 
 
 # Options that an objective has got after runs with it were stored, with the value that the
 # objective had before: {"supcon": {"new_option": 0.0}}. At that value they do not change the key of
 # a run.
-LATER_OPTIONS: dict[str, dict[str, Any]] = {name: _options_of_copies(name) for name in OBJECTIVES}
+LATER_OPTIONS: dict[str, dict[str, Any]] = {name: _later_options(name) for name in OBJECTIVES}
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objectives.copies import ONCE, Copies, TextFunction
-from closeknit.objectives.view import VIEWS, View
+from closeknit.objectives.view import TOKEN_VIEWS, VIEWS, View
 
 WEIGHT_SCHEDULES = ("linear", "cosine")
 CLASSIFIERS = ("centroid", "knn")
+COPIES_READ = ("all", "first")
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,10 @@ class Term:
 
     `also` names views whose rows the objective takes as further arguments after the labels. The
     weight moves from `weight` to `end` over the training, if `end` is given.
+
+    Where every text is encoded twice, `copies` says which rows the objective reads: "all", or the
+    "first" copy of each text. Of a view of tokens it reads at most `token_rows` rows, which are
+    drawn anew for each batch; 0 is all of them.
     """
 
     name: str
@@ -36,6 +41,8 @@ class Term:
     also: tuple[str, ...] = ()
     end: float | None = None
     schedule: str = "linear"
+    copies: str = "all"
+    token_rows: int = 0
 
     def __post_init__(self) -> None:
         for view in (self.view, *self.also):
@@ -49,6 +56,36 @@ class Term:
         if self.schedule not in WEIGHT_SCHEDULES:
             hint = did_you_mean(self.schedule, WEIGHT_SCHEDULES)
             raise ConfigError(f"unknown schedule {self.schedule}{hint}")
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Refuse a choice of rows that this term cannot make."""
+        if self.copies not in COPIES_READ:
+            hint = did_you_mean(str(self.copies), COPIES_READ)
+            raise ConfigError(f"copies of the term {self.name} is {self.copies}{hint}")
+        if self.copies == "first" and self.reads_tokens:
+            raise ConfigError(
+                f"{self.name} reads tokens, and the first copy of each text can only be chosen for "
+                "a term that reads whole texts; leave copies at all"
+            )
+        if self.copies == "first" and getattr(self.objective, "copies", 1) > 1:
+            raise ConfigError(f"{self.name} compares two passes of a text: leave copies at all")
+        number = self.token_rows
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0 or number == 1:
+            raise ConfigError(
+                f"token_rows of the term {self.name} is {number}; it must be a whole number of at "
+                "least 2, or 0 for all rows"
+            )
+        if number and not self.reads_tokens:
+            raise ConfigError(
+                f"token_rows of the term {self.name} is {number}, but its view {self.view} holds "
+                "whole texts; name a view of tokens or leave token_rows out"
+            )
+
+    @property
+    def reads_tokens(self) -> bool:
+        """Whether the rows that the objective reads are tokens."""
+        return self.view in TOKEN_VIEWS.values()
 
     def weight_at(self, progress: float | Tensor) -> float | Tensor:
         """The weight when this share of the training (0 to 1) is done."""
@@ -102,6 +139,7 @@ class MetricPart:
     second_classifier: str | None = None  # a view of logits that is trained by cross-entropy too
     adaptation: Adaptation | None = None
     patience: int = 0
+    token_rows: int = 0  # of a view of tokens, how many rows are read at most; 0: all
 
 
 class Joint(nn.Module):
@@ -146,12 +184,14 @@ class Joint(nn.Module):
         self.adaptation = adaptation
         self.patience = patience
         self.classifier = "head" if "logits" in self.views else classifier
-        # Whether a view of tokens may hold rows with label -1, which take no part in the loss.
+        # Whether a view of tokens may hold rows with label -1, which take no part in the loss, and
+        # this without a look at the labels, which would wait for a GPU.
         self.takes_gaps = all(
-            getattr(term.objective, "takes_gaps", False)
+            getattr(term.objective, "takes_gaps", False) and not term.token_rows
             for term in self.terms
             if term.view.endswith("tokens")
         )
+        self.draws_rows = any(term.token_rows for term in self.terms)
         # How many rows of a class have to meet in a batch; a second copy of a text is one of them.
         needs_positives = any(
             getattr(term.objective, "needs_positives", False) for term in self.terms
@@ -174,22 +214,49 @@ class Joint(nn.Module):
         views: Mapping[str, View],
         progress: float | Tensor = 0.0,
         shares: Mapping[str, float | Tensor] | None = None,
+        seed: int = 0,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The total (), and the value of each term before its weight.
 
         Where the views are those of a part of a mini-batch, `shares` says for each term how much
-        this part counts; the values then add up to those of the mini-batch over its parts.
+        this part counts; the values then add up to those of the mini-batch over its parts. `seed`
+        decides which rows a term reads that reads some of the tokens only.
         """
         values: dict[str, Tensor] = {}
         for term in self.terms:
-            further_rows = (views[name].z for name in term.also)
-            value = term.objective(*views[term.view], *further_rows)
+            rows, labels = self._rows_for(term, views[term.view], seed)
+            further_rows = (self.copies_for(term, views[name].z) for name in term.also)
+            value = term.objective(rows, labels, *further_rows)
             if shares is not None:
                 share = shares[term.name]
                 value = value * (share.to(value.dtype) if isinstance(share, Tensor) else share)
             values[term.name] = value
         weighted = [term.weight_at(progress) * values[term.name] for term in self.terms]
         return torch.stack(weighted).sum(), values
+
+    def copies_for(self, term: Term, rows: Tensor) -> Tensor:
+        """Those of the rows of whole texts, or of their labels, that a term reads.
+
+        The first copies of all texts stand before the second ones.
+        """
+        if term.copies == "first" and self.copies == 2:
+            return rows[: len(rows) // 2]
+        return rows
+
+    def _rows_for(self, term: Term, view: View, seed: int) -> View:
+        """The rows of a view that a term reads."""
+        if not term.reads_tokens:
+            return View(self.copies_for(term, view.z), self.copies_for(term, view.y))
+        if getattr(term.objective, "takes_gaps", False) and not term.token_rows:
+            return view
+        tokens = (view.y >= 0).nonzero()[:, 0]  # (n,), without rows that stand for no token
+        if 0 < term.token_rows < len(tokens):
+            generator = torch.Generator().manual_seed(seed)
+            drawn = torch.randperm(len(tokens), generator=generator)[: term.token_rows]
+            tokens = tokens[drawn.sort().values.to(tokens.device)]  # (token_rows,)
+        elif len(tokens) == len(view.y):
+            return view
+        return View(view.z[tokens], view.y[tokens])
 
     def observe(self, confusion: Tensor, evaluation: int, progress: float) -> bool:
         """Adapts the objective to an evaluation, if an update is due; says whether it did."""

@@ -13,7 +13,7 @@ from torch import nn
 from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objectives.checks import share
 from closeknit.objectives.copies import Copies
-from closeknit.objectives.joint import WEIGHT_SCHEDULES, Joint, MetricPart, Term
+from closeknit.objectives.joint import COPIES_READ, WEIGHT_SCHEDULES, Joint, MetricPart, Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 
 
@@ -63,12 +63,14 @@ def with_cross_entropy(
     *,
     ce_weight: float,
     copies: int = 1,
+    ce_copies: str = "all",
 ) -> NamedObjective:
     """A row for the sum: `ce_weight` times cross-entropy + (1 - `ce_weight`) times a metric term.
 
     `build_part(dim, classes, labels, **options)` gives the metric term. Its keyword-only arguments
     are the options of the objective; those of `_Mixture` and of `Copies` are added to them.
-    `copies` is how often the objective encodes each text unless a configuration says otherwise.
+    `copies` is how often the objective encodes each text unless a configuration says otherwise, and
+    `ce_copies` which of these copies the cross-entropy reads.
     """
 
     def build(
@@ -78,7 +80,11 @@ def with_cross_entropy(
         how_often = Copies(**_taken(options, copy_defaults))
         return mixture.joined(term_name, build_part(dim, classes, labels, **options), how_often)
 
-    mixing_defaults = {**_options_of(_Mixture), "ce_weight": ce_weight}
+    mixing_defaults = {
+        **_options_of(_Mixture),
+        "ce_weight": ce_weight,
+        "ce_copies": ce_copies,
+    }
     copy_defaults = {**_options_of(Copies), "copies": copies}
     summary, notes = _described(build_part)
     for shared in (_Mixture, Copies):
@@ -95,6 +101,8 @@ class _Mixture:
         term alone
     ce_weight_end: what ce_weight moves to over the training; none keeps it
     weight_schedule: how it moves: linear or cosine
+    ce_copies: with two copies of each text, which of them the cross-entropy reads: all, or the
+        first of each text
     classifier: with ce_weight 0, what predicts: centroid (nearest class mean) or knn (nearest
         training rows)
     label_smoothing: share of the cross-entropy's target spread evenly over all classes; 0 to 0.2
@@ -105,6 +113,7 @@ class _Mixture:
     ce_weight: float = 0.5
     ce_weight_end: float | None = None
     weight_schedule: str = "linear"
+    ce_copies: str = "all"
     classifier: str = "centroid"
     label_smoothing: float = 0.0
     class_weights: Sequence[float] | None = None
@@ -116,6 +125,9 @@ class _Mixture:
         if self.weight_schedule not in WEIGHT_SCHEDULES:
             hint = did_you_mean(str(self.weight_schedule), WEIGHT_SCHEDULES)
             raise ConfigError(f"objective.weight_schedule is {self.weight_schedule}{hint}")
+        if self.ce_copies not in COPIES_READ:
+            hint = did_you_mean(str(self.ce_copies), COPIES_READ)
+            raise ConfigError(f"objective.ce_copies is {self.ce_copies}{hint}")
 
     def joined(self, term_name: str, part: MetricPart, copies: Copies) -> Joint:
         """Cross-entropy and the metric term, under this name, as a joint objective."""
@@ -144,6 +156,7 @@ class _Mixture:
             view,
             end=self.ce_weight_end,
             schedule=self.weight_schedule,
+            copies=self.ce_copies,
         )
 
     def _metric(self, name: str, part: MetricPart) -> Term:
@@ -156,6 +169,7 @@ class _Mixture:
             part.also,
             end=end,
             schedule=self.weight_schedule,
+            token_rows=part.token_rows,
         )
 
 

@@ -96,7 +96,8 @@ def build_joint(
     and options.
 
     terms: tables like {objective = "SupCon", weight = 0.5, view = "pooled", temperature = 0.1};
-        without any, the cross-entropy alone
+        copies = "first" lets a term read the first copy of each text, token_rows = 1024 at most so
+        many rows of a view of tokens; without any table, the cross-entropy alone
     classifier: when no term reads logits, what predicts: centroid or knn
     """
     tables = terms or DEFAULT_TERMS
@@ -134,9 +135,11 @@ def _term_from_table(number: int, table: Any, dim: int, classes: int) -> Term:
     weight = float(options.pop("weight", 1.0))
     end = options.pop("end", None)
     schedule = str(options.pop("schedule", "linear"))
+    copies = str(options.pop("copies", "all"))
+    token_rows = options.pop("token_rows", 0)
     objective = _built(module, view_dims[view], classes, options).float()
     also = ("head_weights",) if module is LabelAware else ()
-    return Term(name, weight, objective, view, also, end, schedule)
+    return Term(name, weight, objective, view, also, end, schedule, copies, token_rows)
 
 
 def _built(
@@ -175,7 +178,12 @@ OBJECTIVES: dict[str, NamedObjective] = {
     "supcon": with_cross_entropy("supcon", build_supcon, SupCon, ce_weight=0.5),
     "lcl": with_cross_entropy("label_aware", build_label_aware, LabelAware, ce_weight=0.5),
     "clld": with_cross_entropy(
-        "label_distance", build_label_distance, LabelDistance, ce_weight=0.5, copies=2
+        "label_distance",
+        build_label_distance,
+        LabelDistance,
+        ce_weight=0.5,
+        copies=2,
+        ce_copies="first",  # equation 10 of the paper
     ),
     "joint": from_builder(build_joint),
 }

@@ -17,6 +17,7 @@ from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.data.examples import Examples, Rows, label_numbers
 from closeknit.encoders.inference import outputs, softmax
+from closeknit.encoders.tokens import truncation_note
 from closeknit.metrics import classification_scores
 from closeknit.models.memory import Lane, Stock
 from closeknit.training.loop import NotFinite
@@ -130,9 +131,15 @@ def do_job_stepwise(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
         if job.keep_details
         else {},
         vectors=vectors,
-        messages=tuple(messages),
+        messages=tuple(message for message in messages if message != _note_of_truncation(fit)),
         truncated=fit.model.metrics["truncated"],
     )
+
+
+def _note_of_truncation(fit: ClassifierFit) -> str:
+    """What a run says of texts that were cut; a study says it once for each data set."""
+    share = fit.tokens.truncated_share(fit.rows)
+    return truncation_note(share, fit.config.encoder.max_length)
 
 
 def _vectors_before(fit: ClassifierFit, test_rows: Examples) -> dict[str, npt.NDArray[Any]]:

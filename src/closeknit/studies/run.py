@@ -13,6 +13,7 @@ from typing import Any
 
 from closeknit.console import say
 from closeknit.data.examples import Examples
+from closeknit.encoders.tokens import truncation_note
 from closeknit.errors import ConfigError, TrainingError
 from closeknit.models.saved_model import versions
 from closeknit.storage import lock_folder, no_space_explained
@@ -157,6 +158,8 @@ class _StudyRun:
         self.started = False  # whether the folder is that of this study
         self.failures: list[str] = []
         self.shown_messages: set[str] = set()
+        # (data set, max_length) of which was said how many texts were cut
+        self.said_truncated: set[tuple[str, int]] = set()
         self.wanted = {  # the runs of this study by their keys, in the order of the tables
             self.planner.run_key(fold, objective): (fold, objective)
             for fold in folds
@@ -257,6 +260,7 @@ class _StudyRun:
             if message not in self.shown_messages:
                 self.shown_messages.add(message)
                 self.board.say(message)
+        self._say_truncated(job, outcome.truncated)
         if job.trial:
             self.scores[job.key] = outcome.scores.get("weighted_f1", 0.0)
             self._write_trial(job, outcome.seconds)
@@ -265,6 +269,13 @@ class _StudyRun:
         else:
             self._record_result(job, outcome)
         self.board.done(job, outcome, list(self.results.values()))
+
+    def _say_truncated(self, job: Job, share: float) -> None:
+        """Say once for each data set which share of its texts is longer than `max_length`."""
+        max_length = job.config.encoder.max_length
+        if share and (job.data, max_length) not in self.said_truncated:
+            self.said_truncated.add((job.data, max_length))
+            self.board.say(f"{job.data}: {truncation_note(share, max_length)}")
 
     def _write_trial(self, job: Job, seconds: float) -> None:
         """Write the line of a trial, once for each run whose search has asked for it."""
@@ -296,6 +307,7 @@ class _StudyRun:
             source=self.data.sources[job.data],
             test=self.study.test,
             shots=job.shots,
+            truncated=outcome.truncated,
             near_other_label=self.near_rows.scores(job.data, job.train, job.test, outcome.details),
         )
         self.folder.append_result(result, outcome)

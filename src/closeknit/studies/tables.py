@@ -77,6 +77,7 @@ CSV_COLUMNS = (
     "near_other_label_rows",
     "near_other_label_accuracy",
     "entropy_bits",
+    "truncated",
 )
 
 # ---------------------------------------------------------------- sentences
@@ -143,6 +144,27 @@ def overall_in_words(overall: OverallGain, baseline: str) -> str:
     )
 
 
+def truncated_shares(lines: Sequence[Line]) -> dict[str, str]:
+    """The share of the training texts that were cut, for each data set that has such texts."""
+    largest: dict[str, float] = {}
+    for line in lines:
+        if line.truncated:
+            largest[line.data] = max(line.truncated, largest.get(line.data, 0.0))
+    return {
+        data: f"{100 * share:.0f} %" if share >= 0.005 else "less than 1 %"
+        for data, share in largest.items()
+    }
+
+
+def truncation_in_words(lines: Sequence[Line]) -> str:
+    """One sentence that says for each data set how many training texts were cut; or nothing."""
+    shares = truncated_shares(lines)
+    if not shares:
+        return ""
+    of_data_sets = ", ".join(f"{_escaped(data)} {share}" for data, share in shares.items())
+    return f"Training texts that are longer than encoder.max_length and were cut: {of_data_sets}."
+
+
 def _direction(gain: Difference) -> tuple[str, str]:
     """The verb and the preposition for a gain or a loss."""
     return ("gains", "over") if gain.mean >= 0 else ("loses", "against")
@@ -175,7 +197,8 @@ def csv_table(lines: Sequence[Line]) -> str:
         if line.near is not None:
             near = [line.near.rows, "" if line.near.accuracy is None else line.near.accuracy]
         entropy = "" if line.confidence is None else line.confidence.entropy
-        more = [line.test, line.shots, *near, entropy]
+        truncated = "" if line.truncated is None else line.truncated
+        more = [line.test, line.shots, *near, entropy, truncated]
         first = [line.data, line.size, line.objective, line.runs]
         writer.writerow([*first, *scores, *gain, p_holm, *more])
     return text.getvalue()
@@ -359,7 +382,7 @@ def markdown_report(
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in over_data_sets))
     gains = [gain_in_words(line, baseline) for line in lines if line.gain is not None]
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in gains))
-    parts.append(how_tested(lines))
+    parts += [how_tested(lines), truncation_in_words(lines)]
     parts += [accuracy_table(lines), near_table(lines), confidence_table(lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
 

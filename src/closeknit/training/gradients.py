@@ -15,7 +15,7 @@ from closeknit.encoders.augmentation import second_copies_changed
 from closeknit.encoders.encoder import Encoder
 from closeknit.encoders.views import read_views, tokens_in_view
 from closeknit.errors import TrainingError
-from closeknit.objectives.joint import Term
+from closeknit.objectives.joint import Joint, Term
 from closeknit.objectives.losses.cross_entropy import CrossEntropy
 from closeknit.objectives.view import View
 from closeknit.training.failures import is_out_of_memory, memory_advice
@@ -224,7 +224,7 @@ class BatchGradients:
         rows = [float(len(part.rows)) for part in parts]
         shares: list[Shares] = [{} for _ in parts]
         for term in task.objective.terms:
-            masses = [self._mass(term, part) for part in parts]
+            masses = [self._mass(task.objective, term, part) for part in parts]
             exact = [mass for mass in masses if mass is not None]
             if not exact:
                 for share, amount in zip(shares, rows, strict=True):
@@ -240,11 +240,11 @@ class BatchGradients:
                 share[term.name] = fraction
         return shares
 
-    def _mass(self, term: Term, part: Batch) -> Tensor | None:
+    def _mass(self, objective: Joint, term: Term, part: Batch) -> Tensor | None:
         """What this process's share of a part counts for a term; None: by its number of rows."""
         mass: Tensor | None = None
         if isinstance(term.objective, CrossEntropy):
-            mass = term.objective.mass(part.labels)
+            mass = term.objective.mass(objective.copies_for(term, part.labels))
         if mass is None:
             part_of_whole = self.world.size > 1
             mass = tokens_in_view(part.inputs, part.labels, term.view, part=part_of_whole)
@@ -265,7 +265,7 @@ class BatchGradients:
         if 0 < self.chunk_size < len(batch.labels):
             return self._of_chunks(task, batch, weight, seeds, shares)
         views = self.views(task, batch, seeds)
-        loss, terms = self._objective(task, views, batch.filler, shares)
+        loss, terms = self._objective(task, views, batch.filler, shares, seeds)
         self.precision.scale(loss * weight).backward()
         return loss, terms
 
@@ -287,7 +287,7 @@ class BatchGradients:
             z = torch.cat([part[name].z for part in parts])
             y = torch.cat([part[name].y for part in parts])
             whole[name] = View(z.requires_grad_(), y)
-        loss, terms = self._objective(task, whole, batch.filler, shares)
+        loss, terms = self._objective(task, whole, batch.filler, shares, seeds)
         self.precision.scale(loss * weight).backward()
         sizes = {name: [len(part[name].z) for part in parts] for name in whole}
         del parts
@@ -346,7 +346,12 @@ class BatchGradients:
         )
 
     def _objective(
-        self, task: Task, views: Mapping[str, View], filler: bool, shares: Shares | None
+        self,
+        task: Task,
+        views: Mapping[str, View],
+        filler: bool,
+        shares: Shares | None,
+        seeds: DropoutSeeds,
     ) -> Loss:
         """The objective of the views of all processes."""
         copies = task.objective.copies
@@ -354,5 +359,6 @@ class BatchGradients:
             name: gather(view, self.world, filler, 1 if name.endswith("tokens") else copies)
             for name, view in views.items()
         }
-        loss, terms = task.objective(gathered, self.step_values.progress, shares)
+        seed = seeds.of_token_rows if task.objective.draws_rows else 0
+        loss, terms = task.objective(gathered, self.step_values.progress, shares, seed)
         return loss, terms

@@ -24,6 +24,7 @@ HEADS = 3
 OBJECTIVE = 4  # proxies, centers and whatever else an objective learns
 MASKING = 5  # which tokens masked-language modelling hides
 SURGERY = 6  # the order in which gradients of tasks are projected
+TOKEN_ROWS = 7  # which tokens a loss reads that reads some of them only
 
 
 @contextlib.contextmanager
@@ -131,6 +132,11 @@ class DropoutSeeds:
         if self.task == self.part == 0:
             return self._mixed(chunk)
         return self._mixed(chunk, self.part, self.task)
+
+    @property
+    def of_token_rows(self) -> int:
+        """A part of a batch draws its rows of tokens from this seed, the same in every process."""
+        return mix(self.seed, TOKEN_ROWS, self.number, self.part, self.task)
 
     def _mixed(self, *place: int) -> int:
         return _as_seed(

@@ -21,6 +21,7 @@ from closeknit.objectives.geometry import (
     unit,
 )
 from closeknit.objectives.joint import MetricPart
+from closeknit.objectives.view import TOKEN_ROWS, rows_of_tokens, view_of_tokens
 
 WEIGHTINGS = ("encoder", "head")
 
@@ -131,23 +132,45 @@ def mean_over_positives(losses: Tensor, is_positive: Tensor) -> Tensor:
 
 
 def build_contrastive(
-    dim: int, classes: int, labels: Sequence[str] | None, *, margin: float = 1.0
+    dim: int,
+    classes: int,
+    labels: Sequence[str] | None,
+    *,
+    margin: float = 1.0,
+    tokens: str = "pooled",
+    token_rows: int = TOKEN_ROWS,
 ) -> MetricPart:
     """Cross-entropy on the logits plus pair contrast on the pooled vectors of the batch.
 
     margin: how far apart pairs of different classes are pushed; 0.5 to 1.4
+    tokens: pooled (one vector per text), real (every token, no padding), content (no padding and no
+        special tokens) or all (also padding)
+    token_rows: with tokens, how many of a batch's tokens are compared, drawn anew for each batch;
+        the memory grows with the square of it; 256 to 4096
     """
-    return MetricPart(Contrastive(margin=margin))
+    rows = rows_of_tokens(tokens, token_rows)
+    return MetricPart(Contrastive(margin=margin), view_of_tokens(tokens), token_rows=rows)
 
 
 def build_supcon(
-    dim: int, classes: int, labels: Sequence[str] | None, *, temperature: float = 0.3
+    dim: int,
+    classes: int,
+    labels: Sequence[str] | None,
+    *,
+    temperature: float = 0.3,
+    tokens: str = "pooled",
+    token_rows: int = TOKEN_ROWS,
 ) -> MetricPart:
     """Cross-entropy on the logits plus supervised contrast on the pooled vector (Gunel et al.).
 
     temperature: sharpness of the contrast; 0.1 to 0.7
+    tokens: pooled (one vector per text), real (every token, no padding), content (no padding and no
+        special tokens) or all (also padding)
+    token_rows: with tokens, how many of a batch's tokens are compared, drawn anew for each batch;
+        the memory grows with the square of it; 256 to 4096
     """
-    return MetricPart(SupCon(temperature=temperature))
+    rows = rows_of_tokens(tokens, token_rows)
+    return MetricPart(SupCon(temperature=temperature), view_of_tokens(tokens), token_rows=rows)
 
 
 def build_label_aware(

@@ -18,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from closeknit.errors import ConfigError, did_you_mean
 from closeknit.objectives.checks import not_negative, one_label_each, positive
 from closeknit.objectives.geometry import at_least_float32, in_own_precision, inverse_length, unit
 from closeknit.objectives.joint import MetricPart
-from closeknit.objectives.view import TOKEN_VIEWS
+from closeknit.objectives.view import view_of_tokens
 
 # How many similarities are held at once: on a CPU two buffers of 3 MiB in float32, on a GPU one of
 # 64 MiB.
@@ -316,6 +315,7 @@ def build_soft_triple(
     scale: float = 20.0,
     margin: float = 0.01,
     tau: float = 0.0,
+    tokens: str = "pooled",
 ) -> MetricPart:
     """Cross-entropy on the logits plus SoftTriple on the pooled vector.
 
@@ -324,10 +324,13 @@ def build_soft_triple(
     scale: steepness of the softmax over classes; 1 to 30
     margin: by how much the true class must win; 0.01 to 1
     tau: pull that merges spare centers; 0 to 0.2
+    tokens: pooled (one vector per text), real (every token, no padding), content (no padding and no
+        special tokens) or all (also padding)
     """
-    return MetricPart(
-        SoftTriple(dim, classes, centers=centers, gamma=gamma, scale=scale, margin=margin, tau=tau)
+    soft_triple = SoftTriple(
+        dim, classes, centers=centers, gamma=gamma, scale=scale, margin=margin, tau=tau
     )
+    return MetricPart(soft_triple, view_of_tokens(tokens))
 
 
 def build_triple_entropy(
@@ -349,12 +352,10 @@ def build_triple_entropy(
     scale: steepness of the softmax over classes (the paper's lambda); 1 to 10
     margin: by how much the true class must win (the paper's delta); 0.01 to 1
     tau: pull that merges spare centers; 0 to 0.2
-    tokens: real (no padding), content (no padding and no special tokens) or all (also padding, as
-        published)
+    tokens: real (no padding), content (no padding and no special tokens), all (also padding, as
+        published) or pooled (one vector per text in their place)
     """
-    if tokens not in TOKEN_VIEWS:
-        raise ConfigError(f"objective.tokens is {tokens}{did_you_mean(str(tokens), TOKEN_VIEWS)}")
     soft_triple = SoftTriple(
         dim, classes, centers=centers, gamma=gamma, scale=scale, margin=margin, tau=tau
     )
-    return MetricPart(soft_triple, TOKEN_VIEWS[tokens])
+    return MetricPart(soft_triple, view_of_tokens(tokens))

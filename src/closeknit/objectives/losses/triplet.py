@@ -21,6 +21,7 @@ from closeknit.objectives.geometry import (
     unit,
 )
 from closeknit.objectives.joint import MetricPart
+from closeknit.objectives.view import ONE_VECTOR, TOKEN_ROWS, rows_of_tokens, view_of_tokens
 
 MININGS = ("all", "hard", "semi_hard")
 
@@ -140,10 +141,23 @@ def build_triplet(
     *,
     margin: float = 0.2,
     mining: str = "all",
+    tokens: str = "pooled",
+    token_rows: int = TOKEN_ROWS,
 ) -> MetricPart:
     """Cross-entropy on the logits plus triplets of the pooled vectors of the batch.
 
     margin: by how much another class must be farther away; 0.1 to 1
     mining: all triplets, hard (farthest positive, nearest negative) or semi_hard
+    tokens: pooled (one vector per text), real (every token, no padding), content (no padding and no
+        special tokens) or all (also padding)
+    token_rows: with tokens, how many of a batch's tokens are compared, drawn anew for each batch;
+        the memory grows with the square of it; 256 to 4096
     """
-    return MetricPart(Triplet(margin=margin, mining=mining))
+    view = view_of_tokens(tokens)
+    rows = rows_of_tokens(tokens, token_rows)
+    if tokens != ONE_VECTOR and mining == "all":
+        raise ConfigError(
+            f"objective.tokens is {tokens} and objective.mining is all, but nearly all triplets of "
+            f"up to {rows} tokens are easy ones; set objective.mining to hard or semi_hard"
+        )
+    return MetricPart(Triplet(margin=margin, mining=mining), view, token_rows=rows)

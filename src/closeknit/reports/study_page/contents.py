@@ -28,7 +28,12 @@ from closeknit.studies.statistics import (
     overall_gains,
     standings,
 )
-from closeknit.studies.tables import gain_in_words, how_tested, overall_in_words
+from closeknit.studies.tables import (
+    gain_in_words,
+    how_tested,
+    overall_in_words,
+    truncated_shares,
+)
 
 MOST_SUMMARISED = 4  # objectives whose outcomes fit into the summary
 
@@ -161,6 +166,9 @@ def _facts(study: StudyFolder) -> list[tuple[str, str]]:
     encoder = settings.get("encoder") or next((run.encoder for run in study.runs), "")
     facts = [("Encoder", str(encoder))]
     facts += _design_facts(settings)
+    cut = truncated_shares(study.lines)
+    cut_in_words = ", ".join(f"{data} {share}" for data, share in cut.items())
+    facts.append(("Training texts cut at encoder.max_length", cut_in_words))
     selection = str(settings.get("selection", "fixed"))
     facts.append(("Selection", _SELECTION.get(selection, selection)))
     search = settings.get("search")

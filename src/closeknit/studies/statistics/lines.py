@@ -61,6 +61,8 @@ class Scored(Protocol):
     def key(self) -> str: ...
     @property
     def near_other_label(self) -> dict[str, float] | None: ...
+    @property
+    def truncated(self) -> float | None: ...
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,7 @@ class Line:
     test_rows: int = 0  # of a run, as a mean; 0: unknown
     near: NearLine | None = None  # on the rows whose nearest training text has another label
     confidence: ConfidenceLine | None = None
+    truncated: float | None = None  # share of the training texts that were cut; None: not known
 
     @property
     def rows_in_words(self) -> str:
@@ -174,6 +177,7 @@ def _line(
     if objective != baseline and pairs:
         gain = _gain(pairs, stored)
     f1 = np.array([row.weighted_f1 for row in rows])
+    truncated = [row.truncated for row in rows if row.truncated is not None]
     tested = [len(stored[row.key].rows) for row in rows if row.key in stored]
     return Line(
         data=rows[0].data,
@@ -192,6 +196,7 @@ def _line(
         shots=rows[0].shots,
         test_rows=round(float(np.mean(tested))) if tested else 0,
         near=_near_line(rows),
+        truncated=float(np.mean(truncated)) if truncated else None,
         confidence=_confidence_line(rows, [] if objective == baseline else pairs, stored),
     )
 
