@@ -125,7 +125,7 @@ def test_captured_updates_give_the_numbers_of_launched_ones(tiny, small, objecti
     examples = from_python(*small)
     told: list[str] = []
     first = ClassifierFit(
-        examples, config(tiny, objective, encoder={"dropout": 0.0}), tell=told.append
+        examples, config(tiny, objective, encoder={"dropout": 0.0}), log=told.append
     )
     losses = run(first)
     graphs = first.training.engine.launcher
@@ -172,7 +172,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tiny, small, tmp_path, kind, prec
 @pytest.mark.parametrize("options", [{"accumulate": 2}, {"chunk_size": 4}, {"precision": "fp16"}])
 def test_what_cannot_be_captured_is_said_and_done(tiny, small, options):
     told: list[str] = []
-    losses = run(ClassifierFit(from_python(*small), config(tiny, **options), tell=told.append))
+    losses = run(ClassifierFit(from_python(*small), config(tiny, **options), log=told.append))
     assert np.isfinite(losses).all()
     assert sum("kernel by kernel" in line for line in told) == 1
 

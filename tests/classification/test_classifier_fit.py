@@ -160,7 +160,9 @@ def test_a_run_that_was_begun_before_is_resumed_with_the_rows_it_had(
     """Its rows were held out one by one, and what it keeps of its data does not say otherwise."""
     settings = config(tiny, "cross_entropy", {}, epochs=1)
     before, now = (
-        parts_of(load(str(small_csv), settings.data), settings, tell=False, split_rows=split_rows)
+        parts_of(
+            load(str(small_csv), settings.data), settings, announce=False, split_rows=split_rows
+        )
         for split_rows in (True, False)
     )
     assert before.test.texts != now.test.texts

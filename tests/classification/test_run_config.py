@@ -218,7 +218,7 @@ def test_epochs_stay_open_only_where_a_rule_settles_them():
 def test_a_held_out_test_part_has_other_texts_than_the_training_rows(small):
     """Every text of `small` stands in the data twice."""
     data = DataSet("small", {"all": from_python(*small)})
-    parts = parts_of(data, RunConfig.from_dict({}), tell=False)
+    parts = parts_of(data, RunConfig.from_dict({}), announce=False)
     assert parts.test is not None and len(parts.test) + len(parts.train) == len(small[0])
     assert not set(parts.train.texts) & set(parts.test.texts)
 

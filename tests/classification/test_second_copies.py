@@ -294,7 +294,7 @@ def test_a_task_among_several_has_the_second_view_too(tiny, long_rows, view):
         }
     )
     parts = {name: Parts(from_python(*long_rows), None, None) for name in ("one", "two")}
-    fit = MultiTaskFit(parts, settings, tell=lambda text: None)
+    fit = MultiTaskFit(parts, settings, log=lambda text: None)
     batch = fit.training.tasks[0].batch(0, 0, 1)
     first, second = batch.inputs["input_ids"].chunk(2)
     assert torch.equal(first, second) == (view == "adversarial")

@@ -270,7 +270,7 @@ def test_chunks_work_for_every_objective_that_compares_rows(tiny, small, name):
         "objective": {"name": name},
         "train": {"epochs": 1, "batch_size": 18},
     }
-    fit = ClassifierFit(from_python(*small), RunConfig.from_dict(tables), tell=lambda text: None)
+    fit = ClassifierFit(from_python(*small), RunConfig.from_dict(tables), log=lambda text: None)
     same_gradients(gradients(fit, 7), whole_graph(fit, 7))
 
 
@@ -294,7 +294,7 @@ def test_chunks_read_the_padding_of_the_whole_batch(tiny, kind):
         "train": {"epochs": 1, "batch_size": 12},
     }
     fit = ClassifierFit(
-        from_python(texts, ["a", "b"] * 6), RunConfig.from_dict(tables), tell=lambda text: None
+        from_python(texts, ["a", "b"] * 6), RunConfig.from_dict(tables), log=lambda text: None
     )
     same_gradients(gradients(fit, 0), gradients(fit, 2))
 
@@ -723,7 +723,7 @@ def test_what_makes_an_encoder_worse_is_not_kept(tiny, rows, pooling):
         train={"epochs": 2, "lr": 1.0},  # throws everything about
     )
     pairs = ScoredPairs(TEXTS[:6], TEXTS[1:7], np.arange(6.0), "scored")
-    fit = EmbeddingFit(data, settings, validation=pairs, tell=said.append)
+    fit = EmbeddingFit(data, settings, validation=pairs, log=said.append)
     before = fit.model.encode(TEXTS)
     plain = sts_scores(load_sentence_model(tiny(), pooling=pooling).encode, pairs)["spearman"]
     fit.session.evaluate = lambda: {

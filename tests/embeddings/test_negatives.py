@@ -72,7 +72,7 @@ def test_a_negative_equal_to_the_own_positive_is_masked_in_training(tiny):
         3,
     )
     said = []
-    fit = EmbeddingFit(sentences_from(wrong), settings, tell=said.append)
+    fit = EmbeddingFit(sentences_from(wrong), settings, log=said.append)
     assert any(
         "6 of 6 hard negatives are texts that belong to their own row" in line for line in said
     )
@@ -91,5 +91,5 @@ def test_a_negative_equal_to_the_own_positive_is_masked_in_training(tiny):
         ]
         total -= math.log(near[i] / (sum(near) + sum(near_negatives)))
     assert found.item() == pytest.approx(total / 6, abs=1e-10)
-    others = EmbeddingFit(sentences_from(right), settings, tell=said.append)
+    others = EmbeddingFit(sentences_from(right), settings, log=said.append)
     assert set(others.training.tasks[0].batch(0, 0, 1).labels[12:, 1].tolist()) == {-1}

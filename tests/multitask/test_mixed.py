@@ -203,7 +203,7 @@ def test_every_stage_is_trained_with_dropout_and_changes_the_next(tiny, parts, s
         sentences_from(list(zip(texts[::2], texts[1::2], strict=False))),
     ]
     told: list[str] = []
-    fit = MultiTaskFit(parts, staged(tiny()), sentences=stages, tell=told.append)
+    fit = MultiTaskFit(parts, staged(tiny()), sentences=stages, log=told.append)
     weight = fit.model.encoder.trunk.encoder.layer[0].output.dense.weight
     seen = [weight.detach().clone()]
     for step in fit:

@@ -198,7 +198,7 @@ def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
     )
     told: list[str] = []
     fit = MultiTaskFit(
-        parts, config, sentences=sentences_from(sorted(set(small[0]))), tell=told.append
+        parts, config, sentences=sentences_from(sorted(set(small[0]))), log=told.append
     )
     next(iter(fit))
     assert told[-1].startswith("first simcse on 18 rows")
@@ -209,7 +209,7 @@ def test_pretraining_changes_what_the_tasks_start_from(tiny, parts, small):
 def test_a_task_that_the_order_leaves_out_keeps_its_head(tiny, parts):
     told: list[str] = []
     config = settings(tiny(), schedule={"name": "sequential", "order": ["topic"]})
-    fit = MultiTaskFit(parts, config, tell=told.append)
+    fit = MultiTaskFit(parts, config, log=told.append)
     before = {key: value.clone() for key, value in fit.model.heads["alike"].state_dict().items()}
     drained(fit)
     assert fit.training.taken == {"topic": 6, "same": 0, "alike": 0}
@@ -221,7 +221,7 @@ def test_a_task_that_the_order_leaves_out_keeps_its_head(tiny, parts):
 def test_a_task_that_the_order_leaves_out_does_not_choose_the_best_state(tiny, parts):
     told: list[str] = []
     config = settings(tiny(), schedule={"name": "sequential", "order": ["topic", "alike"]})
-    fit = drained(MultiTaskFit(parts, config, tell=told.append))
+    fit = drained(MultiTaskFit(parts, config, log=told.append))
     for record in fit.session.history:
         assert record["average"] == pytest.approx(np.mean([record["topic"], record["alike"]]))
         assert "same" in record
@@ -499,7 +499,7 @@ def test_rows_that_are_tested_on_are_not_trained_on(tmp_path):
     told: list[str] = []
     task = {"kind": "pair_classify", "data": {"train": [train], "test": test}}
     config = MultiTaskConfig.from_dict({"tasks": {"pair": task}, "train": {"validation": 0.0}})
-    own = load_tasks(config, tell=told.append)["pair"]
+    own = load_tasks(config, log=told.append)["pair"]
     assert own.train.texts == ["new", "other"] and len(own.test) == 2
     assert "2 of 4 training rows" in told[0]
     kept = MultiTaskConfig.from_dict(
@@ -523,7 +523,7 @@ def test_a_part_that_is_held_out_is_not_trained_on_either(tmp_path):
 def test_what_a_task_is_scored_on_no_other_task_learns_from(files, rows):
     """The same pairs are judged for one task and scored for another; single texts are no pairs."""
     told: list[str] = []
-    data = load_tasks(with_data(files), tell=told.append)
+    data = load_tasks(with_data(files), log=told.append)
     same, alike = (
         {*zip(own.train.texts, own.train.pairs, strict=True)}
         for own in (data["same"], data["alike"])
@@ -1160,7 +1160,7 @@ def test_pretraining_learns_from_no_pair_that_a_task_is_scored_on(files):
         )
         data = load_tasks(config)
         held = data["same"].validation
-        (sentences,) = pretraining_sentences(config, data, tell=told.append)
+        (sentences,) = pretraining_sentences(config, data, log=told.append)
         return {*zip(*sentences.columns, strict=True)}, {*zip(held.texts, held.pairs, strict=True)}
 
     pairs, held = learnt()

@@ -42,7 +42,7 @@ def fit_of(world, settings, rows, **more) -> ClassifierFit:
         from_python(*rows),
         RunConfig.from_dict(settings),
         world=world,
-        tell=lambda text: None,
+        log=lambda text: None,
         **more,
     )
 

@@ -26,8 +26,8 @@ def half_run(tiny, small, monkeypatch):
         }
         train = {"epochs": 10, "batch_size": 9, "lr": 1e-3, **more.pop("train", {})}
         settings = RunConfig.from_dict({**options, "train": train})
-        tell = (said if said is not None else []).append
-        return ClassifierFit(from_python(*small), settings, tell=tell, **more)
+        log = (said if said is not None else []).append
+        return ClassifierFit(from_python(*small), settings, log=log, **more)
 
     return build
 

@@ -220,7 +220,9 @@ class _AddNorm(torch.autograd.Function):
             a, bias, rest, gain, shift, eps, seed, place, p, dtype
         )
         ctx.save_for_backward(total, gain, mean, shrink, seed)
-        ctx.place, ctx.p, ctx.half = place, p, None if a is None else a.dtype
+        ctx.place = place
+        ctx.p = p
+        ctx.half = None if a is None else a.dtype
         ctx.set_materialize_grads(False)
         return out, half
 

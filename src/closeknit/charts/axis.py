@@ -21,7 +21,9 @@ class Axis:
         """The pixel at which a value lies."""
         low, high = self.low, self.high
         if self.log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
+            low = math.log(low)
+            high = math.log(high)
+            value = math.log(value)
         return self.start + (self.end - self.start) * (value - low) / (high - low)
 
     def ticks(self, count: int = 5) -> list[float]:

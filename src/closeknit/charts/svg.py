@@ -141,7 +141,11 @@ def line_chart(
     `zero_line` draws a dashed line at 0. `ticks` are the values written below the chart; without
     them round numbers are chosen.
     """
-    width, height, left, top, bottom = WIDTH, 232, 46.0, 24.0, 190.0
+    width = WIDTH
+    height = 232
+    left = 46.0
+    top = 24.0
+    bottom = 190.0
     x_axis = axis_for([x for curve in curves for x in curve.x], left + 6, width - 12, log=log_x)
     y_values = [y for curve in curves for y in (*curve.y, *curve.low, *curve.high)]
     y_axis = axis_for(y_values, bottom, top, log=log_y, include_zero=zero_line)
@@ -216,7 +220,11 @@ def histogram(
     x_name: str = "",
 ) -> str:
     """Shares in bins between edges, one area per series of (name, CSS class, shares)."""
-    width, height, left, top, bottom = WIDTH, 190, 46.0, 24.0, 150.0
+    width = WIDTH
+    height = 190
+    left = 46.0
+    top = 24.0
+    bottom = 150.0
     x_axis = Axis(edges[0], edges[-1], left, width - 10)
     highest = max((max(shares, default=0) for _, _, shares in series), default=0)
     y_axis = Axis(0.0, max(highest, 1e-9), bottom, top)
@@ -239,7 +247,8 @@ def histogram(
 def bars(names: Sequence[str], values: Sequence[float], colour: int, label: str) -> str:
     """Horizontal bars of shares, in the given order."""
     left = 12 + LETTER_WIDTH * longest_name(names)
-    width, row_height = float(WIDTH), 24.0
+    width = float(WIDTH)
+    row_height = 24.0
     axis = Axis(0.0, max(max(values, default=0.0), 1e-9), left, width - 46)
 
     elements = [f'<g class="c{colour}">']
@@ -271,7 +280,8 @@ def dumbbell(
 ) -> str:
     """One row per name: a hollow dot before, a full dot after, and their difference."""
     left = 12 + LETTER_WIDTH * longest_name(names)
-    width, row_height = float(WIDTH), 22.0
+    width = float(WIDTH)
+    row_height = 22.0
     axis = axis_for([*before, *after], left + 6, width - 46)
     bottom = 8 + row_height * len(names)
 

@@ -83,9 +83,9 @@ class ClassifierFit(Fit[Model]):
         lane: Lane | None = None,
         second_view: TextFunction | None = None,
         split_rows: bool = False,
-        tell: Callable[[str], None] = say,
+        log: Callable[[str], None] = say,
     ) -> None:
-        self.tell = tell
+        self.log = log
         self.world = world or this_world()
         check_classes(examples)
         self._note_repeated_rows(examples, validation)
@@ -99,8 +99,8 @@ class ClassifierFit(Fit[Model]):
         examples = self._with_class_names(examples, names, lane)
         if config.encoder.name == "textcnn":
             stock = lane = None  # TextCNN knows the words of its training rows only
-        log = self.tell if self.world.main else None
-        self.model, self.objective = new_model(examples, names, config, self.world, stock, log)
+        main_log = self.log if self.world.main else None
+        self.model, self.objective = new_model(examples, names, config, self.world, stock, main_log)
         self.config = config = self.model.config
         self.objective.set_text_function(second_view)
         self.examples = examples
@@ -124,14 +124,14 @@ class ClassifierFit(Fit[Model]):
             return
         note = note_of_repeated_rows(examples, validation, "validation")
         if note is not None:
-            self.tell(note)
+            self.log(note)
 
     def _note_truncation(self) -> None:
         """Record and say which share of the training texts is longer than `max_length`."""
         share = self.tokens.truncated_share(self.rows)
         self.model.metrics["truncated"] = round(share, 4)
         if share and self.world.main:
-            self.tell(truncation_note(share, self.config.encoder.max_length))
+            self.log(truncation_note(share, self.config.encoder.max_length))
 
     def _with_class_names(
         self, examples: Examples, names: Sequence[str], lane: Lane | None
@@ -190,7 +190,7 @@ class ClassifierFit(Fit[Model]):
 
     def _new_training(self, batch: DeviceBatches | ChangedTexts) -> Training:
         task = Task("classify", batch, self.per_epoch, self.objective, self.model.heads)
-        return train(self.model.encoder, [task], self.config.train, world=self.world, log=self.tell)
+        return train(self.model.encoder, [task], self.config.train, world=self.world, log=self.log)
 
     def _training_in(self, lane: Lane) -> Training:
         """A training in the memory of the run before, if that was of the same kind; the model is
@@ -202,16 +202,15 @@ class ClassifierFit(Fit[Model]):
         targets = labels_of(labels, self.world.device, self.objective.copies)
         batch = self._batches(targets, shelf=shelf, rows=lane.rows)
         learners = nn.ModuleDict({"encoder": self.model.encoder})
-        learners["classify_heads"], learners["classify_objective"] = (
-            self.model.heads,
-            self.objective,
-        )
+        learners["classify_heads"] = self.model.heads
+        learners["classify_objective"] = self.objective
         kind = _kind(self.config, self.model.labels, learners)
         known = lane.trainings.get(kind)
         if known is not None:
             training = known
             training.restart(learners, batch, self.per_epoch, self.config.train)
-            self.model.encoder, self.model.heads = training.encoder, training.tasks[0].heads
+            self.model.encoder = training.encoder
+            self.model.heads = training.tasks[0].heads
             self.objective = training.tasks[0].objective
         else:
             lane.make_room(self.world.device)
@@ -225,17 +224,15 @@ class ClassifierFit(Fit[Model]):
         """
         options = self.config.train
         k = self.objective.rows_of_a_class if options.positives is None else options.positives
-        tell = self.tell if self.world.main else None
-        return rows_that_meet(
-            self.y, self.tokens.lengths, options.batch_size, options.seed, k, tell
-        )
+        log = self.log if self.world.main else None
+        return rows_that_meet(self.y, self.tokens.lengths, options.batch_size, options.seed, k, log)
 
     def _warn_of_idle_adaptation(self) -> None:
         adaptation = self.objective.adaptation
         if adaptation is None or not self.world.main:
             return
         if self.validation is None:
-            self.tell(
+            self.log(
                 "the label distance stays as it is: learning it needs a validation part (train.validation=0.1)"
             )
             return
@@ -244,7 +241,7 @@ class ClassifierFit(Fit[Model]):
             min(1.0, n * self.session.every / self.steps) for n in range(1, evaluations + 1)
         ]
         if not any(adaptation.due(n, share) for n, share in enumerate(progress, 1)):
-            self.tell(
+            self.log(
                 f"the label distance will not be updated: {evaluations} evaluations, an update every "
                 f"{adaptation.every}; lower objective.update_every or train.evaluate_every"
             )
@@ -346,16 +343,17 @@ def new_model(
     config: RunConfig,
     world: World,
     stock: Stock | None = None,
-    tell: Callable[[str], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> tuple[Model, Joint]:
     """An untrained classifier for these rows, and the objective that will train it.
 
     Encoder, objective and heads draw from streams of their own: two objectives under one seed start
     from the same classifier. An encoder from a stock is the stock's own. Where the objective
     compares two views of a text and the encoder has no dropout, the configuration of the model has
-    a rate for it, and `tell` is told.
+    a rate for it, and `log` says so.
     """
-    seed, counts = config.train.seed, Counter(examples.required_labels)
+    seed = config.train.seed
+    counts = Counter(examples.required_labels)
     encoder, tokeniser = _load_encoder(examples, config, world, stock)
     with seeded(world, seed, randomness.OBJECTIVE):
         objective = build_objective(
@@ -375,8 +373,8 @@ def new_model(
             second_view=objective.second_copies.second_view,
         )
         if rate is not None:
-            if tell is not None:
-                tell(dropout_note(encoder, rate, name))
+            if log is not None:
+                log(dropout_note(encoder, rate, name))
             dropping = dataclasses.replace(config.encoder, dropout=rate)
             config = dataclasses.replace(config, encoder=dropping)
             encoder, tokeniser = _load_encoder(examples, config, world, stock)

@@ -34,7 +34,7 @@ def train_in_folder(
     # Runs that were begun before rows were split by text are resumed with the rows they had.
     split_rows = kept is not None and SPLIT not in kept
     data = catalogue.load(source, config.data)
-    parts = parts_of(data, config, tell=world.main, split_rows=split_rows)
+    parts = parts_of(data, config, announce=world.main, split_rows=split_rows)
     fingerprint = dataclasses.asdict(Fingerprint.of(parts.train, parts.validation, parts.test))
     identity = {
         "kind": Model.kind,
@@ -82,7 +82,7 @@ def _announce_class_names(fit: ClassifierFit) -> None:
 
 
 def parts_of(
-    data: DataSet, config: RunConfig, *, tell: bool = True, split_rows: bool = False
+    data: DataSet, config: RunConfig, *, announce: bool = True, split_rows: bool = False
 ) -> Parts:
     """The parts of a data set. Where it has neither a test nor a validation part, a share of its
     rows is held out, by distinct text unless `split_rows` is set.
@@ -92,13 +92,13 @@ def parts_of(
     share = config.data.test
     if test is None and validation is None and share > 0:
         kept, held_out = split_for_run(training, share, config.train.seed, split_rows=split_rows)
-        if tell:
+        if announce:
             say(
                 f"{data.name} has no test part: {len(held_out)} of its {len(training)} rows are held out to score "
                 "the model (data.test=0 trains on all)"
             )
         training, test = training.select(kept), training.select(held_out)
     note = None if test is None else note_of_repeated_rows(training, test, "test")
-    if tell and note is not None:
+    if announce and note is not None:
         say(note)
     return Parts(training, validation, test)

@@ -76,13 +76,13 @@ class EmbeddingFit(Fit[SentenceModel]):
         resume: bool = False,
         world: World | None = None,
         second_view: TextFunction | None = None,
-        tell: Callable[[str], None] = say,
+        log: Callable[[str], None] = say,
     ) -> None:
         self.config = config
         self.second_view = second_view
         self.sentences = sentences
         self.validation = validation
-        self.tell = tell
+        self.log = log
         self.world = world or this_world()
         check_data(sentences, config.method)
         _check_training(config, validated=validation is not None)
@@ -109,7 +109,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         if rate is None:
             return encoder, tokeniser
         if self.world.main:
-            self.tell(dropout_note(encoder, rate, method))
+            self.log(dropout_note(encoder, rate, method))
         dropping = dataclasses.replace(config.encoder, dropout=rate)
         self.config = dataclasses.replace(config, encoder=dropping)
         with seeded(self.world, config.train.seed, randomness.ENCODER):
@@ -139,14 +139,15 @@ class EmbeddingFit(Fit[SentenceModel]):
             self.heads["projected"] = Dense(self.model.encoder.dim)
 
     def _main_session(self, folder: Path | None, resume: bool) -> Loop:
-        method, options = self.config.method, self.config.train
+        method = self.config.method
+        options = self.config.train
         views = Folded(loss_of(method), max(2, len(self.sentences.columns)))
         term = Term(method.name, 1.0, views, "projected" if self.heads else "pooled")
         joint = Joint([term], copies=method.copies if len(self.sentences.columns) == 1 else 1)
         joint.set_text_function(self.second_view)
         batch, per_epoch = self._batches(self.model.tokeniser, joint.second_copies)
         task = Task(method.name, batch, per_epoch, joint, self.heads)
-        training = train(self.model.encoder, [task], options, world=self.world, log=self.tell)
+        training = train(self.model.encoder, [task], options, world=self.world, log=self.log)
         return Loop(
             training,
             every=options.evaluate_every or per_epoch,
@@ -164,11 +165,13 @@ class EmbeddingFit(Fit[SentenceModel]):
         self, tokeniser: Tokeniser, copies: Copies
     ) -> tuple[Callable[[int, int, int], Batch], int]:
         """V views of B texts stacked into one list of rows; y says view and group of each."""
-        options, texts = self.config.train, self.sentences.columns
+        options = self.config.train
+        texts = self.sentences.columns
         examples = [Examples(column) for column in texts]
         parts = [tokeniser(column) for column in examples]
         lengths = np.max([part.lengths for part in parts], axis=0)
-        whole, rows = stacked(parts), len(self.sentences)
+        whole = stacked(parts)
+        rows = len(self.sentences)
         self._note_truncation(whole)
         plan = length_grouped(lengths, options.batch_size, options.seed)
         per_epoch = batches_per_epoch(rows, options.batch_size)
@@ -190,7 +193,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         share = tokens.truncated_share()
         self.model.metrics["truncated"] = round(share, 4)
         if share and self.world.main:
-            self.tell(truncation_note(share, self.config.encoder.max_length))
+            self.log(truncation_note(share, self.config.encoder.max_length))
 
     def _groups_of_views(self) -> npt.NDArray[np.int64]:
         """The group of each text of each view, (V, R); -1 for a hard negative that has none."""
@@ -200,7 +203,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         negatives = self.sentences.groups_of_negatives()
         wrong = int((negatives == groups).sum())
         if wrong and self.world.main:
-            self.tell(
+            self.log(
                 f"{wrong:,} of {len(groups):,} hard negatives are texts that belong to their own row: "
                 "they are not used as negatives of it"
             )
@@ -208,8 +211,10 @@ class EmbeddingFit(Fit[SentenceModel]):
 
     def _adaptation(self, folder: Path | None, resume: bool) -> Loop:
         """Masked-language modelling on all texts, before anything else."""
-        method, options = self.config.method, self.config.train
-        encoder, tokeniser = self.model.encoder, self.model.tokeniser
+        method = self.config.method
+        options = self.config.train
+        encoder = self.model.encoder
+        tokeniser = self.model.tokeniser
         with seeded(self.world, options.seed, randomness.HEADS, 1):
             head = LanguageHead(load_language_head(self.config.encoder.name, encoder))
         texts = list(dict.fromkeys(text for column in self.sentences.columns for text in column))
@@ -228,7 +233,7 @@ class EmbeddingFit(Fit[SentenceModel]):
         )
         objective = Joint([Term("masked_language", 1.0, CrossEntropy(), "masked_tokens")])
         task = Task("adapt", masking, per_epoch, objective, nn.ModuleDict({"masked_tokens": head}))
-        training = train(encoder, [task], settings, world=self.world, log=self.tell)
+        training = train(encoder, [task], settings, world=self.world, log=self.log)
         return Loop(
             training,
             every=per_epoch,
@@ -242,7 +247,8 @@ class EmbeddingFit(Fit[SentenceModel]):
     @contextlib.contextmanager
     def _noise(self) -> Iterator[None]:
         """What makes two views of a text differ."""
-        method, encoder = self.config.method, self.model.encoder
+        method = self.config.method
+        encoder = self.model.encoder
         with contextlib.ExitStack() as stack:
             if method.noise != "dropout":
                 stack.enter_context(without_dropout(encoder))
@@ -292,7 +298,7 @@ class EmbeddingFit(Fit[SentenceModel]):
                     None  # a layer that was never trained is no part of the encoder as it was
                 )
                 if self.world.main:
-                    self.tell(
+                    self.log(
                         "no evaluation was better than the encoder as it was before: it is kept as it was"
                     )
         self.model.encoder.eval()
@@ -334,7 +340,8 @@ def check_data(sentences: Sentences, method: MethodConfig, *, mine: bool = False
         )
     if method.noise == "none" and columns > 1:
         raise ConfigError("method.noise=none is for single texts: pairs differ by themselves")
-    usual, negatives = MethodConfig(), mine or columns == 3
+    usual = MethodConfig()
+    negatives = mine or columns == 3
     view = method.copies.second_view if columns == 1 else "that of a pair"
     for setting, used, purpose in (
         ("level", method.name == "mirror", "says what mirror's texts are"),
@@ -402,7 +409,8 @@ def masked_batches(
             "this encoder's tokenizer has no mask token, which masked-language modelling needs; use "
             "method.adapt_epochs=0"
         )
-    mask, words = int(tokeniser.tokenizer.mask_token_id), len(tokeniser.tokenizer)
+    mask = int(tokeniser.tokenizer.mask_token_id)
+    words = len(tokeniser.tokenizer)
     rows_of = rows_of_batches(plan, per_epoch, world)
 
     def batch(number: int, part: int = 0, parts: int = 1) -> Batch:

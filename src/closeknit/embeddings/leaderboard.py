@@ -178,7 +178,8 @@ def _read_test_data(sources: _Sources) -> _TestData:
 
 def _check_sources(sources: _Sources) -> None:
     """Refuse files without their counterparts, and column names that no file would use."""
-    lexicons, candidates = len(sources.lexicon), len(sources.candidates)
+    lexicons = len(sources.lexicon)
+    candidates = len(sources.candidates)
     if candidates not in (0, lexicons):
         raise ConfigError(
             f"--candidates is given {candidates} times and --lexicon {lexicons} times; name the "

@@ -187,16 +187,15 @@ def load_sentence_model(
         if facts["kind"] == "sentence_encoder":
             model = SentenceModel.load(source, bare=bare)
             if pooling is not None and pooling != model.encoder.pooling:
-                model.encoder, model.dense = (
-                    Encoder(model.encoder.trunk, pooling, model.encoder.name),
-                    None,
-                )
+                model.encoder = Encoder(model.encoder.trunk, pooling, model.encoder.name)
+                model.dense = None
             return model
         length = facts["run"]["encoder"]["max_length"]
         encoder, tokeniser = load_saved_encoder(Path(source), facts["encoder"], length, bare=bare)
         shared = _shared_layer(Path(source), encoder) if facts["kind"] == "multi_task" else None
         if pooling is not None and pooling != encoder.pooling:
-            encoder, shared = Encoder(encoder.trunk, pooling, encoder.name), None
+            encoder = Encoder(encoder.trunk, pooling, encoder.name)
+            shared = None
         config = EmbeddingConfig(EncoderConfig(str(source), encoder.pooling, length))
         return SentenceModel(encoder, tokeniser, config, shared).to(existing_device(None))
     if str(source) == "default":

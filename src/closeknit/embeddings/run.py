@@ -63,15 +63,15 @@ def embed_in_folder(
     if world.main and is_sentence_encoder(config.encoder.name):
         _warn_of_trained_encoder(config)
         _note_other_pooling(config)
-    tell = say if world.main else _say_nothing
-    sentences, facts = training_rows(sentences, evaluated, exclude=exclude_evaluated, log=tell)
+    log = say if world.main else _say_nothing
+    sentences, facts = training_rows(sentences, evaluated, exclude=exclude_evaluated, log=log)
     if mine:
         sentences = _with_mined_negatives(sentences, config, show=world.main)
     if control:
-        tell("the control: training on random strings")
+        log("the control: training on random strings")
         strings = random_sentences(sentences, config.train.seed)
         _train(beside, strings, config, validation, {})
-        tell("training on the texts")
+        log("training on the texts")
     metrics = _train(folder, sentences, config, validation, facts)
     if world.main and scored:
         metrics = _with_evaluation(out, config, scored, beside.path if control else None)
@@ -146,7 +146,8 @@ def _warn_of_trained_encoder(config: EmbeddingConfig) -> None:
 
 def _note_other_pooling(config: EmbeddingConfig) -> None:
     """Say where a sentence encoder was trained with another pooling than the run has."""
-    name, pooling = config.encoder.name, config.encoder.pooling
+    name = config.encoder.name
+    pooling = config.encoder.pooling
     if name is None:
         return
     with contextlib.suppress(ModelError):  # a declaration that cannot be followed is not followed

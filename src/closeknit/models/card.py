@@ -16,7 +16,8 @@ _CLASS_MEASURES = {
 
 def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The card of a sentence encoder."""
-    run, encoder = facts["run"], facts["encoder"]
+    run = facts["run"]
+    encoder = facts["encoder"]
     lines = [
         "---",
         "library_name: closeknit",
@@ -59,7 +60,8 @@ def sentence_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
 
 def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """The card of a model of several tasks."""
-    run, encoder = facts["run"], facts["encoder"]
+    run = facts["run"]
+    encoder = facts["encoder"]
     tasks = {
         name.removeprefix("tasks."): settings
         for name, settings in run.items()
@@ -114,7 +116,8 @@ def multitask_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
 
 def model_card(facts: dict[str, Any], metrics: dict[str, Any]) -> str:
     """What the model is, how it scored and how to use it, in Markdown."""
-    run, encoder = facts["run"], facts["encoder"]
+    run = facts["run"]
+    encoder = facts["encoder"]
     labels = facts["labels"]
     shown = ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
     sample = '[("first text", "second text")]' if facts["paired"] else '["a text"]'

@@ -82,13 +82,12 @@ def _write_transformers(folder: Path, model: Exported, trunk: Any) -> None:
             "single_label_classification"  # the pretrained encoder may say something else
         )
         if model.encoder.model_type == "xlnet":
-            config.summary_type, config.summary_use_proj, config.summary_activation = (
-                "last",
-                True,
-                "tanh",
-            )
+            config.summary_type = "last"
+            config.summary_use_proj = True
+            config.summary_activation = "tanh"
         if model.encoder.model_type == "modernbert":
-            config.classifier_pooling, config.classifier_activation = "cls", "gelu"
+            config.classifier_pooling = "cls"
+            config.classifier_activation = "gelu"
         tensors = {f"{trunk.base_model_prefix}.{key}": value for key, value in tensors.items()}
         tensors |= _head_tensors(model)
     _write_trunk(folder, config, tensors)
@@ -103,7 +102,8 @@ def _write_trunk(folder: Path, config: Any, tensors: dict[str, Tensor]) -> None:
 
 def _head_tensors(model: Exported) -> dict[str, Tensor]:
     """The classifier's tensors under the architecture's own names."""
-    shape, head = SHAPES[model.encoder.model_type], model.heads["logits"]
+    shape = SHAPES[model.encoder.model_type]
+    head = model.heads["logits"]
     assert isinstance(head, Classifier)
     layers = {shape.dense: head.dense, shape.out: head.out}
     if shape.norm:

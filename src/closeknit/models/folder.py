@@ -19,8 +19,13 @@ from closeknit.errors import ConfigError, DataError, ModelError
 from closeknit.storage import check_format, no_space_explained, read_json
 from closeknit.training import checkpoints as checkpoint
 
-MAIN, METRICS, RUN, CARD = "closeknit.json", "metrics.json", "run.toml", "README.md"
-HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
+MAIN = "closeknit.json"
+METRICS = "metrics.json"
+RUN = "run.toml"
+CARD = "README.md"
+HEADS = "heads.safetensors"
+OBJECTIVE = "objective.safetensors"
+WEIGHTS = "model.safetensors"
 LABEL_DISTANCE = "label-distance.png"
 MISTAKES = "mistakes"
 

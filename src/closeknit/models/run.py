@@ -187,21 +187,21 @@ class RunFolder:
                 handle.close()
 
     def check_resumable_together(
-        self, identity: Identity, *, tell: Callable[[str], None] = say
+        self, identity: Identity, *, log: Callable[[str], None] = say
     ) -> None:
         """As `check_resumable`, by the first process for all."""
         with failing_together(self.world):
             if self.world.main:
-                self.check_resumable(identity, tell=tell)
+                self.check_resumable(identity, log=log)
 
-    def check_resumable(self, identity: Identity, *, tell: Callable[[str], None] = say) -> None:
+    def check_resumable(self, identity: Identity, *, log: Callable[[str], None] = say) -> None:
         """Refuse to resume a run, finished or not, that differs from this one."""
         if self.finished:
             self._refuse_changes(self._identity_of_finished_run(identity), identity)
             return
         path = self.states / IDENTITY
         if not path.exists():
-            tell(f"nothing to resume in {self.path}; starting from the beginning")
+            log(f"nothing to resume in {self.path}; starting from the beginning")
             return
         before = read_json(path)
         if not isinstance(before, dict) or not {"run", "data"} <= before.keys():

@@ -25,7 +25,7 @@ _PARTS = ("train", "validation", "test")
 
 
 def load_tasks(
-    config: MultiTaskConfig, *, tell: Callable[[str], None] = lambda text: None
+    config: MultiTaskConfig, *, log: Callable[[str], None] = lambda text: None
 ) -> dict[str, Parts]:
     """The data of every task, as its configuration names them."""
     found: dict[str, DataSet] = {}
@@ -36,7 +36,7 @@ def load_tasks(
             )
         with named(name):
             found[name] = read_task(task)
-    return prepared(found, config, tell=tell)
+    return prepared(found, config, log=log)
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def prepared(
     sets: Mapping[str, DataSet],
     config: MultiTaskConfig,
     *,
-    tell: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Parts]:
     """Rows ready to train on: of the right kind, with a validation part where one is asked for, and
     without leaks: no task learns from a row that it or another is chosen by or scored on.
@@ -64,18 +64,18 @@ def prepared(
     whole: dict[str, Parts] = {}
     for name, parts in sets.items():
         with named(name):
-            whole[name] = _in_parts(name, parts, config, tell)
+            whole[name] = _in_parts(name, parts, config, log)
     found: dict[str, Parts] = {}
     for name, own in whole.items():
         others = [part for other in whole if other != name for part in whole[other].held_out]
         with named(name):
-            training = _without_leaks(name, own.train, others, config, tell, " of another task")
+            training = _without_leaks(name, own.train, others, config, log, " of another task")
             found[name] = _drawn_of(name, dataclasses.replace(own, train=training), config)
     return found
 
 
 def _in_parts(
-    name: str, parts: DataSet, config: MultiTaskConfig, tell: Callable[[str], None]
+    name: str, parts: DataSet, config: MultiTaskConfig, log: Callable[[str], None]
 ) -> Parts:
     """All rows of a task, none of them in two parts."""
     task = config.tasks[name]
@@ -83,14 +83,14 @@ def _in_parts(
         parts.name, {part: as_asked(examples, task) for part, examples in parts.parts.items()}
     )
     own = Parts(asked.training, asked.parts.get("validation"), asked.parts.get("test"))
-    training = _without_leaks(name, own.train, own.held_out, config, tell)
+    training = _without_leaks(name, own.train, own.held_out, config, log)
     holds_out = own.validation is None and config.train.validation > 0
     if len(training) < (4 if holds_out else 2):
         raise DataError(f"{training.name} has {len(training)} rows to train on; that is too few")
     if not holds_out:
         return dataclasses.replace(own, train=training)
     training, validation = _hold_out(training, config.train.validation, config.train.seed)
-    return Parts(_without_leaks(name, training, [validation], config, tell), validation, own.test)
+    return Parts(_without_leaks(name, training, [validation], config, log), validation, own.test)
 
 
 def _without_leaks(
@@ -98,7 +98,7 @@ def _without_leaks(
     rows: Examples,
     held: Sequence[Examples],
     config: MultiTaskConfig,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     whose: str = "",
 ) -> Examples:
     """The training rows that are in none of these parts."""
@@ -107,13 +107,11 @@ def _without_leaks(
     kept = rows_without(rows, held)
     if len(kept) == len(rows):
         return rows
-    where, keeps = (
-        f"also in the validation or test part{whose}",
-        f"(tasks.{name}.leaks=keep keeps them)",
-    )
+    where = f"also in the validation or test part{whose}"
+    keeps = f"(tasks.{name}.leaks=keep keeps them)"
     if len(kept) == 0:
         raise DataError(f"every training row is {where} {keeps}")
-    tell(
+    log(
         f"{name}: {len(rows) - len(kept):,} of {len(rows):,} training rows are {where} and are left out {keeps}"
     )
     return rows.select(kept)
@@ -121,7 +119,9 @@ def _without_leaks(
 
 def _drawn_of(name: str, own: Parts, config: MultiTaskConfig) -> Parts:
     """As many rows as are asked for, and enough to learn from."""
-    task, seed, scale = config.tasks[name], config.train.seed, config.trial.scale
+    task = config.tasks[name]
+    seed = config.train.seed
+    scale = config.trial.scale
     training, validation, test = own.train, own.validation, own.test
     if 0 < task.rows < len(training):
         training = training.select(_drawn(training, task.rows, seed))

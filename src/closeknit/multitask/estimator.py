@@ -114,7 +114,7 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
             )
             for name, own in rows.items()
         }
-        parts = prepared(sets, config, tell=say if self.verbose else lambda text: None)
+        parts = prepared(sets, config, log=say if self.verbose else lambda text: None)
         self._fit(parts, config, stages)
         self._remember_types(listed)
         return self
@@ -275,7 +275,8 @@ class MultiTask(BaseEstimator):  # type: ignore[misc]
         """A model that was saved, by Python or by `closeknit multitask`; ready to answer."""
         model = MultiTaskModel.load(folder, device=device)
         tables = model.config.to_dict()
-        encoder, train = tables["encoder"], tables["train"]
+        encoder = tables["encoder"]
+        train = tables["train"]
         loaded = cls(
             {name: tables[f"tasks.{name}"] for name in model.tasks},
             encoder["name"],

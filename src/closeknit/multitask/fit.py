@@ -87,11 +87,11 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         folder: Path | None = None,
         resume: bool = False,
         world: World | None = None,
-        tell: Callable[[str], None] = say,
+        log: Callable[[str], None] = say,
     ) -> None:
         self.config = config
         self.data = dict(data)
-        self.tell = tell
+        self.log = log
         self.world = world or this_world()
         _require_validation(data, config)
         stages = [sentences] if isinstance(sentences, Sentences) else list(sentences)
@@ -127,7 +127,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         tasks = [self._task(name) for name in self.config.tasks]
         for name in self.config.untrained:
             if self.world.main:
-                self.tell(
+                self.log(
                     f"{name} is scored but not trained: schedule.order leaves it out, and so does "
                     "the average that chooses the best state"
                 )
@@ -147,7 +147,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             world=self.world,
             schedule=schedule,
             combine=combine,
-            log=self.tell,
+            log=self.log,
         )
 
     def _check_parts(self) -> dict[str, tuple[Examples, Tokens]]:
@@ -187,7 +187,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             folder=folder / name if folder is not None else None,
             resume=resume,
             world=self.world,
-            tell=self.tell,
+            log=self.log,
         )
 
     def _pretraining_stages(self) -> list[Stage]:
@@ -207,7 +207,7 @@ class MultiTaskFit(Fit[MultiTaskModel]):
             method = self.config.stages[place].method
             order = "then" if place else "first"
             steps = pretraining.steps
-            self.tell(f"{order} {method} on {rows:,} rows: {steps} of the {self.steps} steps")
+            self.log(f"{order} {method} on {rows:,} rows: {steps} of the {self.steps} steps")
         before()
 
     def _begin_tasks(self) -> None:
@@ -291,10 +291,10 @@ class MultiTaskFit(Fit[MultiTaskModel]):
     ) -> tuple[Plan, int]:
         """Which rows of a task meet, and how many batches an epoch has of it."""
         options = self.config.train
-        tell = self.tell if self.world.main else None
+        log = self.log if self.world.main else None
         if self.mixture is None:
             k = objective.rows_of_a_class
-            plan = rows_that_meet(targets, lengths, options.batch_size, seed, k, tell)
+            plan = rows_that_meet(targets, lengths, options.batch_size, seed, k, log)
             return plan, batches_per_epoch(len(lengths), options.batch_size)
         if objective.rows_of_a_class:
             raise ConfigError(
@@ -329,7 +329,8 @@ class MultiTaskFit(Fit[MultiTaskModel]):
         if settings.kind != "classify":
             loss = CrossEntropy() if answers.labels else MeanSquared()
             return Joint([Term("loss", 1.0, loss, "logits")]), heads
-        encoder, counts = self.model.encoder, Counter(examples.required_labels)
+        encoder = self.model.encoder
+        counts = Counter(examples.required_labels)
         with seeded(self.world, self.config.train.seed, randomness.OBJECTIVE, place):
             objective = build_objective(
                 settings.objective,

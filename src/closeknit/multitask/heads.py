@@ -26,7 +26,8 @@ class Top(nn.Module):
         self, dim: int, *, dropout: float, shared: bool, shared_dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.dropout, self.after = nn.Dropout(dropout), nn.Dropout(shared_dropout)
+        self.dropout = nn.Dropout(dropout)
+        self.after = nn.Dropout(shared_dropout)
         self.linear = nn.Linear(dim, dim) if shared else None
 
     def forward(self, pooled: Tensor) -> Tensor:

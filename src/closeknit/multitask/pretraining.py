@@ -49,12 +49,11 @@ def pretraining_sentences(
     config: MultiTaskConfig,
     data: Mapping[str, Parts],
     *,
-    tell: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> list[Sentences]:
     """What each stage before the tasks learns from."""
     return [
-        drawn_sentences(_read_stage(stage), stage, config, data, tell=tell)
-        for stage in config.stages
+        drawn_sentences(_read_stage(stage), stage, config, data, log=log) for stage in config.stages
     ]
 
 
@@ -70,7 +69,7 @@ def drawn_sentences(
     config: MultiTaskConfig,
     data: Mapping[str, Parts],
     *,
-    tell: Callable[[str], None] = lambda text: None,
+    log: Callable[[str], None] = lambda text: None,
 ) -> Sentences:
     """As many as the stage asks for, drawn at random, without pairs that a task is chosen
     by or scored on.
@@ -92,7 +91,7 @@ def drawn_sentences(
         if not kept:
             raise DataError(f"{sentences.name}: every row of pretraining is {where}")
         left = len(sentences) - len(kept)
-        tell(f"pretraining: {left:,} of {len(sentences):,} rows are {where} and are left out")
+        log(f"pretraining: {left:,} of {len(sentences):,} rows are {where} and are left out")
         sentences = sentences.select(kept)
     rows = stage.rows or len(sentences)
     scale = config.trial.scale

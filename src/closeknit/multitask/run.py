@@ -40,11 +40,11 @@ def multitask_in_folder(
     """
     folder = RunFolder.open(out, MultiTaskConfig, resume=resume, overwrite=overwrite)
     main = folder.world.main
-    tell = say if main else lambda text: None
-    data = load_tasks(config, tell=tell)
-    run = _TasksRun(data, config, pretraining_sentences(config, data, tell=tell))
+    log = say if main else lambda text: None
+    data = load_tasks(config, log=log)
+    run = _TasksRun(data, config, pretraining_sentences(config, data, log=log))
     if resume:  # before the single tasks, which may take long
-        folder.check_resumable_together(run.identity(), tell=lambda text: None)
+        folder.check_resumable_together(run.identity(), log=lambda text: None)
     with failing_together(folder.world):
         if main and overwrite:
             with folder.held():
@@ -52,7 +52,7 @@ def multitask_in_folder(
     singles: dict[str, Any] = {}
     if alone and len(config.tasks) > 1:
         for name in config.tasks:
-            tell(f"{name} alone")
+            log(f"{name} alone")
             metrics = run.only(name).train(folder.inside(ALONE, name), {})
             singles[name] = _scores_of_task(metrics, name)
     metrics = run.train(folder, singles)

@@ -39,7 +39,8 @@ def _default_text(one: Setting) -> str:
 
 def _values_text(one: Setting) -> str:
     """The allowed values of a setting in a few words."""
-    rule, kind = one.rule, one.type
+    rule = one.rule
+    kind = one.type
     if rule.choices:
         return ", ".join(f"`{choice}`" if choice else "empty" for choice in rule.choices)
     alternatives = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)

@@ -109,7 +109,7 @@ def do_job_stepwise(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
             stock=stock,
             lane=lane if world.device.type == "cuda" else None,
             world=world,
-            tell=messages.append,
+            log=messages.append,
         )
         vectors = _vectors_before(fit, test_rows) if job.keep_vectors else {}
         for _ in fit:
