@@ -56,7 +56,7 @@ def config(tiny, objective="supcon", kind="bert", encoder=None, **tables) -> Run
 def fit_of(rows, settings, **options) -> ClassifierFit:
     view = settings.objective.options.get("second_view")
     function = noisy if view == "function" else None
-    options = {"tell": lambda text: None, **options}
+    options = {"log": lambda line: None, **options}
     return ClassifierFit(from_python(*rows), settings, second_view=function, **options)
 
 
