@@ -86,9 +86,8 @@ def test_a_dense_layer_with_tanh_is_applied(folder):
 def test_sentence_transformers_reads_the_same_vectors(folder):
     from sentence_transformers import SentenceTransformer
 
-    declare(
-        folder, "Pooling", pooling={"pooling_mode_cls_token": True, "word_embedding_dimension": 32}
-    )
+    modes = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+    declare(folder, "Pooling", pooling={**modes, "word_embedding_dimension": 32})
     theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     assert np.allclose(load_sentence_model(folder).encode(TEXTS), theirs, atol=1e-5)
 
