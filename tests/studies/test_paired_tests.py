@@ -170,6 +170,7 @@ def run(objective, seed, right, *, test="official", shots=0, near=None):
         accuracy=right,
         seconds=1.0,
         source="",
+        tested="",
         test=test,
         shots=shots,
         key=f"{objective}{seed}",

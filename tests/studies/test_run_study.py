@@ -325,3 +325,87 @@ def test_the_statistics_of_a_comparison_are_computed_once(
     closeknit("report", "study")
     assert len(calls) == 2
     assert (tmp_path / "study" / "report.html").read_text() == compared
+
+
+# ---------------------------------------------------------------- what a folder puts together
+
+
+def changed(study, **settings):
+    """The same study with other settings of all objectives, written as `train__epochs`."""
+    options = {name.replace("__", "."): value for name, value in settings.items()}
+    configs = {name: with_options(config, options) for name, config in study.objectives.items()}
+    return dataclasses.replace(study, objectives=configs)
+
+
+@pytest.fixture(params=["recorded", "not recorded"])
+def run_in_folder(study, tmp_path, request):
+    """A folder with the runs of seed 2; earlier versions did not record what identifies them."""
+    out = tmp_path / "out"
+    run_study(study(seeds=(2,)), out, place=ONE_THREAD, show=False)
+    if request.param == "not recorded":
+        path = out / "study.json"
+        facts = json.loads(path.read_text())
+        del facts["identities"]
+        path.write_text(json.dumps(facts))
+        lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+        for line in lines:
+            del line["tested"]
+        (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"train__epochs": 2}, "train.epochs was 1 and is 2"),
+        ({"encoder__pooling": "mean"}, "encoder.pooling was first and is mean"),
+        ({"train__batch_size": 0}, "train.batch_size was 12 and is 0"),
+    ],
+)
+def test_other_seeds_with_other_settings_are_refused(study, run_in_folder, settings, words):
+    if words.endswith("is 0") and "identities" not in (run_in_folder / "study.json").read_text():
+        words = "holds runs of"  # what the run came to is all that is known; the key tells
+    before = (run_in_folder / "results.jsonl").read_bytes()
+    other = changed(study(seeds=(16,)), **settings)
+    with pytest.raises(ConfigError, match=words):
+        run_study(other, run_in_folder, place=ONE_THREAD, show=False)
+    assert (run_in_folder / "results.jsonl").read_bytes() == before
+
+
+def test_another_encoder_with_another_seed_is_refused(study, run_in_folder):
+    other = changed(study(seeds=(16,)), encoder__name="textcnn")
+    with pytest.raises(ConfigError, match="another encoder"):
+        run_study(other, run_in_folder, place=ONE_THREAD, show=False)
+
+
+def test_other_folds_or_rows_with_another_seed_are_refused(study, run_in_folder, small_csv):
+    with pytest.raises(ConfigError, match="folds was 2 and is 3"):
+        run_study(study(seeds=(16,), folds=3), run_in_folder, place=ONE_THREAD, show=False)
+    head, *rows = small_csv.read_text().splitlines()
+    small_csv.write_text("\n".join([head, *reversed(rows)]) + "\n")
+    with pytest.raises(ConfigError, match=r"holds runs of .*rows"):
+        run_study(study(seeds=(16,)), run_in_folder, place=ONE_THREAD, show=False)
+
+
+def test_the_same_settings_with_another_seed_are_accepted(study, run_in_folder):
+    results = run_study(study(seeds=(16,)), run_in_folder, place=ONE_THREAD, show=False)
+    assert len(results) == 4 and len(results_of(run_in_folder)) == 8
+
+
+def test_settings_of_an_objective_without_runs_bind_nobody(study, tmp_path):
+    out = tmp_path / "out"
+    run_study(study(seeds=(2,)), out, place=ONE_THREAD, show=False)
+    (out / "results.jsonl").unlink()
+    run_study(changed(study(seeds=(2,)), train__epochs=2), out, place=ONE_THREAD, show=False)
+    facts = json.loads((out / "study.json").read_text())["identities"]
+    assert facts["objectives"]["supcon"]["settings"]["train"]["epochs"] == 2
+    assert facts["data"]["small"]["folds"] == 2
+
+
+def test_a_folder_remembers_the_objectives_of_earlier_commands(study, tmp_path):
+    out = tmp_path / "out"
+    run_study(study(seeds=(2,)), out, place=ONE_THREAD, show=False)
+    run_study(study(("cross_entropy",), seeds=(2,)), out, place=ONE_THREAD, show=False)
+    with pytest.raises(ConfigError, match=r"runs of supcon .* train\.lr was 0\.001 and is 0\.002"):
+        other = changed(study(("supcon",), seeds=(16,)), train__lr=2e-3)
+        run_study(other, out, place=ONE_THREAD, show=False)

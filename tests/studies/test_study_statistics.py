@@ -37,6 +37,7 @@ def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source="")
         fold=fold,
         folds=folds,
         source=source,
+        tested="",
         test="folds",
         shots=0,
         near_other_label=None,

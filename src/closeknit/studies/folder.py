@@ -64,16 +64,21 @@ class StudyFolder:
                 f"{self.path} holds {min(names)} but no study; it is left unchanged. Name another folder with --out"
             )
 
-    def check_format(self) -> None:
-        """Refuse a study that a later version of Closeknit has written in a later format."""
+    def read_description(self) -> dict[str, Any]:
+        """The content of study.json; empty if it is missing, or damaged and to be written again.
+
+        A study that a later version of Closeknit wrote in a later format is refused.
+        """
         if not self.study.exists():
-            return
+            return {}
         try:
             description = json.loads(self.study.read_text(encoding="utf-8"))
-        except ValueError:  # it is damaged, and will be written again
-            return
-        if isinstance(description, dict):
-            check_format(description, self.study)
+        except ValueError:
+            return {}
+        if not isinstance(description, dict):
+            return {}
+        check_format(description, self.study)
+        return description
 
     def start(self, description: Mapping[str, Any], *, overwrite: bool) -> None:
         """Make it the folder of this study; with `overwrite`, discard the runs in it."""

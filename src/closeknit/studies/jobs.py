@@ -61,6 +61,12 @@ class Job:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 
+def digest_of_test_rows(fingerprint: str, test: Rows) -> str:
+    """A digest of the test rows of a run, by the fingerprint of the data and row numbers."""
+    content = json.dumps([fingerprint, test.tolist()])
+    return hashlib.sha256(content.encode()).hexdigest()[:20]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """The scores of a job and what else is kept of it; `error` where the training failed."""

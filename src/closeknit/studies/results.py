@@ -52,10 +52,16 @@ class Result:
     shots: int = 0  # training rows of each class; 0: their number per class is not fixed
     # The scores on the test rows whose nearest training text has another label, and their number.
     near_other_label: dict[str, float] | None = None
+    tested: str = ""  # a digest of the test rows; runs are paired only where it is the same
 
 
 # Fields that lines of format 2 may lack, because earlier versions did not write them.
-_LATER_FIELDS: dict[str, Any] = {"test": "folds", "shots": 0, "near_other_label": None}
+_LATER_FIELDS: dict[str, Any] = {
+    "test": "folds",
+    "shots": 0,
+    "near_other_label": None,
+    "tested": "",
+}
 _RESULT_FIELDS = {field.name for field in dataclasses.fields(Result)} | {"format"}
 
 

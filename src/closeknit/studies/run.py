@@ -5,6 +5,7 @@ there.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,13 @@ from closeknit.storage import lock_folder, no_space_explained
 from closeknit.studies.board import ProgressBoard
 from closeknit.studies.designs import Fold, NearRows, StudyData, make_folds
 from closeknit.studies.folder import StudyFolder, describe_study, run_fields
-from closeknit.studies.jobs import Job, Outcome
+from closeknit.studies.identity import (
+    Identities,
+    identities,
+    merged,
+    refuse_other_identities,
+)
+from closeknit.studies.jobs import Job, Outcome, digest_of_test_rows
 from closeknit.studies.plan import JobGenerator, JobPlanner
 from closeknit.studies.results import Result
 from closeknit.studies.runners import (
@@ -149,6 +156,7 @@ class _StudyRun:
         self.command = command
         self.overwrite = overwrite
         self.planner = JobPlanner(study, data)
+        self.identities = identities(study, data)  # of this study, and of all runs in the folder
         self.versions = versions()
         self.near_rows = NearRows(data.examples)
         self.results: dict[str, Result] = {}  # key -> result; all that the folder has
@@ -204,18 +212,19 @@ class _StudyRun:
 
     def _read_folder(self) -> None:
         """Read what earlier starts have done; refuses runs with other settings."""
-        self.folder.check_format()
+        recorded = self.folder.read_description().get("identities")
         for path in self.folder.remove_unfinished_lines():
             say(f"the last line of {path} was unfinished; that run is repeated")
         self.results = {result.key: result for result in self.folder.read_results()}
-        self._refuse_other_settings()
+        self._refuse_other_settings(recorded if isinstance(recorded, dict) else {})
         for trial in self.folder.read_trials():
             self.scores[trial["key"]] = trial["score"]
             self.written_trials.add((trial["key"], trial.get("run")))
 
-    def _refuse_other_settings(self) -> None:
-        """Refuse runs with other settings: they would be averaged with the new ones."""
-        for result in self.results.values():
+    def _refuse_other_settings(self, recorded: Identities) -> None:
+        """Refuse runs with other settings or rows: they would be averaged with the new ones."""
+        results = list(self.results.values())
+        for result in results:
             other = _test_rows_in_words(result.test, result.shots > 0)
             asked = _test_rows_in_words(self.study.test, bool(self.study.shots))
             if other != asked:
@@ -223,19 +232,34 @@ class _StudyRun:
                     f"{self.folder.path} holds runs that were {other}; this study would be {asked}. "
                     "Name another folder with --out, or discard the runs with --overwrite"
                 )
-        places = {
-            (r.data, r.size, r.objective, r.seed, r.fold): r.key for r in self.results.values()
-        }
-        for key, (fold, objective) in self.wanted.items():
-            place = (fold.data, fold.size, objective, fold.seed, fold.number)
-            if places.get(place, key) != key:
+        refuse_other_identities(self.folder.path, self.identities, recorded, results)
+        self._refuse_other_keys(results)
+        self.identities = merged(self.identities, recorded, results)
+
+    def _refuse_other_keys(self, results: Sequence[Result]) -> None:
+        """Refuse runs of an objective on a data set that have other keys than this study would
+        give them, whatever their seed.
+        """
+        seeds = {result.seed for result in results if result.data in self.data.examples}
+        others = tuple(sorted(seeds - set(self.study.seeds)))
+        folds = list(self.folds)
+        if others:
+            with_other_seeds = dataclasses.replace(self.study, seeds=others)
+            folds += make_folds(with_other_seeds, self.data, log=lambda _: None)
+        at_place = {(fold.data, fold.size, fold.seed, fold.number): fold for fold in folds}
+        for run in results:
+            fold = at_place.get((run.data, run.size, run.seed, run.fold))
+            if fold is None or run.objective not in self.study.objectives:
+                continue
+            if self.planner.run_key(fold, run.objective) != run.key:
                 raise ConfigError(
-                    f"{self.folder.path} holds runs of {objective} on {fold.data} with other settings, folds, rows or "
+                    f"{self.folder.path} holds runs of {run.objective} on {run.data} with other settings, folds, rows or "
                     "another encoder; name another folder with --out, or discard them with --overwrite"
                 )
 
     def _start(self) -> None:
         description = describe_study(self.study, self.data, self.command)
+        description["identities"] = self.identities
         self.folder.start(description, overwrite=self.overwrite)
         self.started = True
 
@@ -287,7 +311,7 @@ class _StudyRun:
             options=tables["objective"],
             encoder=outcome.encoder,
             folds=self.study.splits_per_seed,
-            selection=self.planner.selection,
+            selection=self.study.selection_of(job.objective),
             seconds=outcome.seconds,
             steps=outcome.steps,
             versions=self.versions,
@@ -296,6 +320,7 @@ class _StudyRun:
             source=self.data.sources[job.data],
             test=self.study.test,
             shots=job.shots,
+            tested=digest_of_test_rows(self.data.fingerprints[job.data], job.test),
             near_other_label=self.near_rows.scores(job.data, job.train, job.test, outcome.details),
         )
         self.folder.append_result(result, outcome)

@@ -315,6 +315,10 @@ class Study:
         """The objective that the others are compared with."""
         return self.baseline or next(iter(self.objectives))
 
+    def selection_of(self, name: str) -> str:
+        """How the settings of an objective are chosen: `fixed` where nothing is searched for."""
+        return self.selection if self.search is not None and self.space(name) else "fixed"
+
     def space(self, name: str) -> Space:
         """What is searched for an objective of the study."""
         if name in self.spaces or self.search is None:

@@ -44,6 +44,7 @@ class FinishedRun:
     test: str = "folds"
     shots: int = 0
     near_other_label: dict[str, float] | None = None
+    tested: str = ""
 
     @property
     def cell(self) -> Cell:
