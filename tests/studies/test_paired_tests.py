@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 from types import SimpleNamespace
@@ -218,6 +219,14 @@ def test_lines_of_an_official_test_part_are_tested_over_seeds_and_rows():
     assert "predictions that a test needs are missing" in gain_in_words(untested, "base")
     assert "over seeds and test rows together" in how_tested([base, new])
     assert "Nadeau and Bengio" not in how_tested([base, new])
+
+
+def test_runs_with_other_rows_in_their_predictions_are_no_pairs():
+    predictions = {key: stored(key, [0, 1, 1, 0]) for key in ("base1", "base2", "new1", "new2")}
+    moved = dataclasses.replace(predictions["new2"], rows=np.arange(4) + 1)
+    rows = [run(name, seed, 0.5) for name in ("base", "new") for seed in (1, 2)]
+    assert summarise(rows, "base", predictions.get)[1].pairs == 2
+    assert summarise(rows, "base", {**predictions, "new2": moved}.get)[1].pairs == 1
 
 
 def test_confidence_is_in_bits_with_a_paired_test():

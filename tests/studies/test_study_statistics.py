@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from types import SimpleNamespace
@@ -27,7 +29,7 @@ from closeknit.studies.tables import (
 )
 
 
-def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source=""):
+def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source="", tested=""):
     scores = {"weighted_f1": f1, "accuracy": f1, "seconds": 1.0}
     return SimpleNamespace(
         data=data,
@@ -37,7 +39,7 @@ def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source="")
         fold=fold,
         folds=folds,
         source=source,
-        tested="",
+        tested=tested,
         test="folds",
         shots=0,
         near_other_label=None,
@@ -82,6 +84,46 @@ def test_gains_are_paired_by_seed_and_fold():
     assert "+1.00" in table
     assert "gains 1.00 points" in gain_in_words(new, "base")
     assert "chance alone is unlikely to explain this" in gain_in_words(new, "base")
+
+
+def test_means_and_gains_are_over_the_runs_that_all_objectives_share():
+    easy = [row("base", f, 0.9, seed=seed) for seed in (1, 2) for f in range(2)]
+    rows = [row("base", f, 0.3, seed=3) for f in range(2)] + easy
+    rows += [row("new", f, 0.31 + f / 100, seed=3) for f in range(2)]
+    base, new = lines = summarise(rows, "base")
+    assert (base.runs, base.left_out) == (2, 4) and (new.runs, new.left_out) == (2, 0)
+    assert base.f1_mean == pytest.approx(0.3) and new.f1_mean == pytest.approx(0.315)
+    assert new.gain is not None and new.gain.mean == pytest.approx(new.f1_mean - base.f1_mean)
+    words = "on trec (1,000 rows) over the 2 runs that all have, without 4 of base"
+    assert words in markdown_report(lines, "base")
+    assert "Finish the missing runs" not in markdown_report(summarise(easy, "base"), "base")
+
+
+def test_an_objective_without_a_shared_run_stands_alone():
+    rows = [row("base", f, 0.8 + f / 100) for f in range(3)]
+    rows += [row("new", f, 0.81 + f / 50) for f in range(3)]
+    rows += [row("other", f, 0.99, seed=16) for f in range(3)]
+    base, new, other = lines = summarise(rows, "base")
+    assert (base.runs, new.runs, other.runs) == (3, 3, 3)
+    assert other.alone and other.gain is None and not base.alone
+    assert new.gain is not None and new.gain.mean == pytest.approx(0.02)
+    text = markdown_report(lines, "base")
+    assert "99.00 ± 0.00 (alone)" in text
+    assert "other on trec (1,000 rows) shares no seed, fold and test rows" in text
+
+
+def test_runs_on_other_test_rows_are_no_pairs():
+    rows = [row("base", f, 0.8, tested=f"a{f}") for f in range(3)]
+    rows += [row("new", f, 0.81, tested="b0" if f == 0 else f"a{f}") for f in range(3)]
+    base, new = summarise(rows, "base")
+    assert new.pairs == 2 and base.left_out == new.left_out == 1
+
+
+def test_one_run_has_no_deviation():
+    lines = summarise([row("base", 0, 0.8), row("new", 0, 0.9)], "base")
+    for text in (markdown_report(lines, "base"), csv_table(lines)):
+        assert "± 0.00" not in text and "±0.00" not in text
+    assert next(csv.DictReader(io.StringIO(csv_table(lines))))["weighted_f1_std"] == ""
 
 
 def test_a_loss_that_may_be_chance_is_called_so():
@@ -201,8 +243,6 @@ def test_two_data_sets_prove_nothing_together():
 
 
 def test_the_csv_has_the_columns_it_promises():
-    import csv
-    import io
 
     found = list(csv.DictReader(io.StringIO(csv_table(summarise(two_sets(), "base")))))
     assert list(found[0]) == (

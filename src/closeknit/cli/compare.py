@@ -195,6 +195,7 @@ def _print_lines(study: Study, lines: Sequence[Line]) -> None:
         confidence_table,
         gain_in_words,
         markdown_table,
+        means_in_words,
         near_table,
         overall_in_words,
         paper_table,
@@ -208,6 +209,8 @@ def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     for line in lines:
         if line.gain is not None:
             print(gain_in_words(line, study.reference))
+    if means_in_words(lines):
+        print(means_in_words(lines))
     for table in (accuracy_table(lines), near_table(lines), confidence_table(lines)):
         if table:
             print(f"\n{table}")

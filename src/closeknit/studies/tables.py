@@ -54,6 +54,31 @@ CONFIDENCE = (
 )
 
 
+def means_in_words(lines: Sequence[Line]) -> str:
+    """Over which runs the means are, where some runs are left out; empty if none are."""
+    shown: list[str] = []
+    for data, size in dict.fromkeys((line.data, line.size) for line in lines):
+        cell = [line for line in lines if (line.data, line.size) == (data, size)]
+        where = f"{data} ({cell[0].rows_in_words} rows)" if not cell[0].shots else data
+        left_out = [f"{one.left_out} of {one.objective}" for one in cell if one.left_out]
+        if left_out:
+            runs = "the 1 run" if cell[0].runs == 1 else f"the {cell[0].runs} runs"
+            shown.append(f"on {where} over {runs} that all have, without {', '.join(left_out)}")
+        shown += [
+            f"{one.objective} on {where} shares no seed, fold and test rows with the others, so its "
+            f"mean is over {one.runs} runs of its own and is not compared"
+            for one in cell
+            if one.alone
+        ]
+    if not shown:
+        return ""
+    return (
+        "Means and gains are over the seeds and folds that all objectives of a data set have: "
+        + "; ".join(shown)
+        + ". Finish the missing runs to use all of them."
+    )
+
+
 def how_tested(lines: Sequence[Line]) -> str:
     """Which test was made, and why."""
     on_folds = all(line.test == "folds" for line in lines)
@@ -170,7 +195,7 @@ def csv_table(lines: Sequence[Line]) -> str:
         if line.gain is not None:
             gain = [line.gain.mean, line.gain.low, line.gain.high, line.gain.p_value]
         p_holm = "" if line.p_holm is None else line.p_holm
-        scores = [line.f1_mean, line.f1_std]
+        scores = [line.f1_mean, line.f1_std if line.runs > 1 else ""]
         near: list[Any] = ["", ""]
         if line.near is not None:
             near = [line.near.rows, "" if line.near.accuracy is None else line.near.accuracy]
@@ -197,9 +222,10 @@ def paper_table(lines: Sequence[Line]) -> str:
     for objective in objectives:
         in_order = [by_place.get((*cell, objective)) for cell in cells]
         scores = [
-            f"{_points(line.f1_mean)} ± {_points(line.f1_std)}" if line else "" for line in in_order
+            mean_and_spread(line) + (" (alone)" if line.alone else "") if line else ""
+            for line in in_order
         ]
-        means = [100 * line.f1_mean for line in in_order if line]
+        means = [100 * line.f1_mean for line in in_order if line and not line.alone]
         average = f"{sum(means) / len(means):.2f}" if len(means) == len(cells) else ""
         rows.append(_table_row(_escaped(objective), *scores, average))
     any_line = {(line.data, line.size): line for line in lines}
@@ -331,7 +357,7 @@ def markdown_table(lines: Sequence[Line]) -> str:
                 line.rows_in_words,
                 _escaped(line.objective),
                 str(line.runs),
-                f"{_points(line.f1_mean)} ± {_points(line.f1_std)}",
+                mean_and_spread(line),
                 _points(line.accuracy_mean),
                 gain,
                 p_value,
@@ -359,6 +385,7 @@ def markdown_report(
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in over_data_sets))
     gains = [gain_in_words(line, baseline) for line in lines if line.gain is not None]
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in gains))
+    parts.append(_escaped(means_in_words(lines)))
     parts.append(how_tested(lines))
     parts += [accuracy_table(lines), near_table(lines), confidence_table(lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -375,6 +402,12 @@ def _standings_list(lines: Sequence[Line], baseline: str) -> str:
         f"Against {_escaped(baseline)}, over data sets and sizes (a difference with p ≥ 0.05 after Holm's correction is a "
         "tie):\n\n" + "\n".join(counts)
     )
+
+
+def mean_and_spread(line: Line) -> str:
+    """The mean score with its standard deviation over runs; one run has no deviation."""
+    mean = _points(line.f1_mean)
+    return mean if line.runs < 2 else f"{mean} ± {_points(line.f1_std)}"
 
 
 def _table_row(*cells: str) -> str:

@@ -28,7 +28,7 @@ from closeknit.studies.statistics import (
     overall_gains,
     standings,
 )
-from closeknit.studies.tables import gain_in_words, how_tested, overall_in_words
+from closeknit.studies.tables import gain_in_words, how_tested, means_in_words, overall_in_words
 
 MOST_SUMMARISED = 4  # objectives whose outcomes fit into the summary
 
@@ -59,6 +59,7 @@ def page_contents(study: StudyFolder) -> dict[str, Any]:
         "table": score_table(study),
         "gains": gain_rows(study),
         "how_tested": how_tested(study.lines),
+        "means": means_in_words(study.lines),
         "near": near_rows(study),
         "confidence": confidence_rows(study),
         "standings": standings(study.lines),

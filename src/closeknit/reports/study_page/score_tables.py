@@ -31,12 +31,16 @@ def score_table(study: StudyFolder) -> dict[str, Any]:
     means = []
     for objective in study.objectives:
         lines = [study.line(cell, objective) for cell in study.cells]
-        scores = [line.f1_mean for line in lines if line is not None]
-        if scores:
+        scores = [line.f1_mean for line in lines if line is not None and not line.alone]
+        if any(lines):
             rows.append((objective, lines))
             means.append(float(np.mean(scores)) if len(scores) == len(lines) else math.nan)
     best_scores = [
-        max(_points(line.f1_mean) for line in study.lines if (line.data, line.size) == cell)
+        max(
+            _points(line.f1_mean)
+            for line in study.lines
+            if (line.data, line.size) == cell and not line.alone
+        )
         for cell in study.cells
     ]
     best_mean = max((_points(mean) for mean in means if not math.isnan(mean)), default=math.nan)
@@ -164,7 +168,7 @@ def _score(line: Line | None, best: float) -> dict[str, Any] | None:
     return {
         "mean": format_number(100 * line.f1_mean, 2),
         "std": format_number(100 * line.f1_std, 2) if line.runs > 1 else None,
-        "best": _points(line.f1_mean) == best,
+        "best": _points(line.f1_mean) == best and not line.alone,
         "runs": line.runs,
     }
 

@@ -28,6 +28,7 @@ SIZE_GROUPS = ("S", "M", "L", "XL")
 
 # The stored predictions of a run by its key; None where there are none.
 PredictionsOf = Callable[[str], Predictions | None]
+Place = tuple[int, int]  # the seed and the fold of a run
 
 
 class Scored(Protocol):
@@ -60,6 +61,8 @@ class Scored(Protocol):
     @property
     def key(self) -> str: ...
     @property
+    def tested(self) -> str: ...
+    @property
     def near_other_label(self) -> dict[str, float] | None: ...
 
 
@@ -84,12 +87,15 @@ class ConfidenceLine:
 
 @dataclass(frozen=True)
 class Line:
-    """The means of one objective on one data set at one size, and its gain over the baseline."""
+    """The means of one objective on one data set at one size, and its gain over the baseline.
+
+    Means and gain are over the same runs: those with a seed and fold that all objectives have.
+    """
 
     data: str
     size: int
     objective: str
-    runs: int
+    runs: int  # that the means are over
     f1_mean: float
     f1_std: float
     accuracy_mean: float
@@ -103,6 +109,9 @@ class Line:
     test_rows: int = 0  # of a run, as a mean; 0: unknown
     near: NearLine | None = None  # on the rows whose nearest training text has another label
     confidence: ConfidenceLine | None = None
+    left_out: int = 0  # runs that are not in the means, because another objective lacks them
+    # Whether the objective shares no run with the others, so that its means are over its own runs.
+    alone: bool = False
 
     @property
     def rows_in_words(self) -> str:
@@ -137,17 +146,30 @@ def summarise(
 ) -> list[Line]:
     """One line for each data set, size and objective, in the order of the rows, the baseline first.
 
-    Gains are paired by seed and fold. Holm's correction is applied per objective, over all data
-    sets and sizes on which the objective is tested. Without `predictions`, runs that are not tested
-    on folds have gains without a test, and lines say nothing about confidence.
+    Means and gains are over the seeds and folds that all objectives of a data set and size share,
+    with the same test rows. Holm's correction is applied per objective, over all data sets and
+    sizes on which the objective is tested. Without `predictions`, runs that are not tested on folds
+    have gains without a test, and lines say nothing about confidence.
     """
     lines: list[Line] = []
     for data, size in dict.fromkeys((row.data, row.size) for row in rows):
         cell = [row for row in rows if (row.data, row.size) == (data, size)]
-        objectives = dict.fromkeys(row.objective for row in cell)
         stored = _stored(cell, predictions)
-        for objective in sorted(objectives, key=lambda name: name != baseline):
-            lines.append(_line(cell, objective, baseline, stored))
+        objectives = dict.fromkeys(row.objective for row in cell)
+        runs_of = {
+            objective: {(row.seed, row.fold): row for row in cell if row.objective == objective}
+            for objective in sorted(objectives, key=lambda name: name != baseline)
+        }
+        shared, together = _shared_places(runs_of, stored)
+        for objective, own in runs_of.items():
+            alone = objective not in together
+            rows_of_line = list(own.values()) if alone else [own[place] for place in shared]
+            pairs: list[tuple[Scored, Scored]] = []
+            if objective != baseline and {objective, baseline} <= together:
+                pairs = [(own[place], runs_of[baseline][place]) for place in shared]
+            left_out = len(own) - len(rows_of_line)
+            line = _line(rows_of_line, pairs, stored)
+            lines.append(dataclasses.replace(line, left_out=left_out, alone=alone))
     return _with_holm(lines)
 
 
@@ -159,32 +181,66 @@ def _stored(cell: Sequence[Scored], predictions: PredictionsOf | None) -> dict[s
     return {key: stored for key, stored in found.items() if stored is not None}
 
 
+def _shared_places(
+    runs_of: Mapping[str, Mapping[Place, Scored]], stored: Mapping[str, Predictions]
+) -> tuple[list[Place], set[str]]:
+    """The seeds and folds that the objectives share, and the objectives that share them.
+
+    An objective that shares no run with the first one, the baseline, is left out. So is one that
+    would leave no run in common; the objectives with most runs in common with the first are taken
+    before the others.
+    """
+    first, *others = runs_of
+    in_common = {
+        objective: {
+            place
+            for place, row in runs_of[objective].items()
+            if place in runs_of[first] and _same_test_rows(row, runs_of[first][place], stored)
+        }
+        for objective in others
+    }
+    shared, together = set(runs_of[first]), {first}
+    for objective in sorted(others, key=lambda name: -len(in_common[name])):
+        if shared & in_common[objective]:
+            shared &= in_common[objective]
+            together.add(objective)
+    return [place for place in runs_of[first] if place in shared], together
+
+
+def _same_test_rows(row: Scored, other: Scored, stored: Mapping[str, Predictions]) -> bool:
+    """Whether two runs were tested on the same rows.
+
+    Where a run does not say what it was tested on, the stored predictions tell; without them, runs
+    of one seed and fold count as tested on the same rows.
+    """
+    if row.tested and other.tested:
+        return row.tested == other.tested
+    of_row, of_other = stored.get(row.key), stored.get(other.key)
+    if of_row is None or of_other is None:
+        return True
+    return np.array_equal(of_row.rows, of_other.rows) and [
+        of_row.labels[label] for label in of_row.expected
+    ] == [of_other.labels[label] for label in of_other.expected]
+
+
 def _line(
-    cell: Sequence[Scored], objective: str, baseline: str, stored: Mapping[str, Predictions]
+    rows: Sequence[Scored],
+    pairs: Sequence[tuple[Scored, Scored]],
+    stored: Mapping[str, Predictions],
 ) -> Line:
-    """The line of an objective, from all rows of one data set at one size."""
-    of_baseline = {(row.seed, row.fold): row for row in cell if row.objective == baseline}
-    rows = [row for row in cell if row.objective == objective]
-    pairs = [
-        (row, of_baseline[row.seed, row.fold])
-        for row in rows
-        if (row.seed, row.fold) in of_baseline
-    ]
-    gain = None
-    if objective != baseline and pairs:
-        gain = _gain(pairs, stored)
+    """The line of some runs of an objective, each paired with a run of the baseline if any is."""
     f1 = np.array([row.weighted_f1 for row in rows])
     tested = [len(stored[row.key].rows) for row in rows if row.key in stored]
     return Line(
         data=rows[0].data,
         size=rows[0].size,
-        objective=objective,
+        objective=rows[0].objective,
         runs=len(rows),
         f1_mean=float(f1.mean()),
         f1_std=float(f1.std(ddof=1)) if len(f1) > 1 else 0.0,
         accuracy_mean=float(np.mean([row.accuracy for row in rows])),
         seconds=float(np.mean([row.seconds for row in rows])),
-        gain=gain,
+        gain=_gain(pairs, stored) if pairs else None,
         p_holm=None,
         pairs=len(pairs),
         source=rows[0].source,
@@ -192,7 +248,7 @@ def _line(
         shots=rows[0].shots,
         test_rows=round(float(np.mean(tested))) if tested else 0,
         near=_near_line(rows),
-        confidence=_confidence_line(rows, [] if objective == baseline else pairs, stored),
+        confidence=_confidence_line(rows, pairs, stored),
     )
 
 
