@@ -174,6 +174,7 @@ def run(objective, seed, right, *, test="official", shots=0, near=None):
         tested="",
         test=test,
         shots=shots,
+        selection="fixed",
         key=f"{objective}{seed}",
         near_other_label=near,
     )

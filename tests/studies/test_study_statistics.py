@@ -29,7 +29,18 @@ from closeknit.studies.tables import (
 )
 
 
-def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source="", tested=""):
+def row(
+    objective,
+    fold,
+    f1,
+    seed=2,
+    folds=5,
+    data="trec",
+    size=1000,
+    source="",
+    tested="",
+    selection="fixed",
+):
     scores = {"weighted_f1": f1, "accuracy": f1, "seconds": 1.0}
     return SimpleNamespace(
         data=data,
@@ -42,6 +53,7 @@ def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source="",
         tested=tested,
         test="folds",
         shots=0,
+        selection=selection,
         near_other_label=None,
         key="",
         **scores,
@@ -264,9 +276,15 @@ def test_no_name_breaks_a_table_in_markdown():
 
 
 def test_scores_chosen_on_the_reported_folds_are_called_optimistic_without_an_estimate_too():
-    lines = summarise(two_sets(), "base")
-    assert "These scores are optimistic" in markdown_report(lines, "base", [])
-    assert "optimistic" not in markdown_report(lines, "base")
+    rows = two_sets()
+    assert "optimistic" not in markdown_report(summarise(rows, "base"), "base")
+    for one in rows:
+        one.selection = "paper"
+    assert "These scores are optimistic" in markdown_report(summarise(rows, "base"), "base")
+    for one in rows:
+        one.selection = "paper" if one.objective == "new" else "fixed"
+    text = markdown_report(summarise(rows, "base"), "base")
+    assert "**The scores of new are optimistic: " in text and "These scores" not in text
 
 
 def test_the_layout_of_the_paper():
@@ -305,7 +323,9 @@ def test_what_choosing_on_the_reported_folds_gains():
         trial(2, 1, 0.8),
         trial(3, 0, 1.0),
     ]
-    rows = [row("new", 0, 0.9), row("new", 1, 0.6)]
+    rows = [row("new", fold, f1, selection="paper") for fold, f1 in enumerate((0.9, 0.6))]
+    fixed = [row("new", fold, f1) for fold, f1 in enumerate((0.9, 0.6))]
+    assert optimism(fixed, trials) == []  # their trials do not belong to the reported folds
     (found,) = optimism(rows, trials)
     assert found.reported == pytest.approx(0.75)
     assert found.honest == pytest.approx(

@@ -190,19 +190,19 @@ def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     """Print the tables of a study, then each comparison in words."""
     from closeknit.studies.statistics import overall_gains
     from closeknit.studies.tables import (
-        OPTIMISTIC,
         accuracy_table,
         confidence_table,
         gain_in_words,
         markdown_table,
         means_in_words,
         near_table,
+        optimistic_in_words,
         overall_in_words,
         paper_table,
     )
 
-    if study.search and study.selection == "paper":
-        print(f"{OPTIMISTIC}\n")
+    if optimistic_in_words(lines):
+        print(f"{optimistic_in_words(lines)}\n")
     print(f"{paper_table(lines)}\n\n{markdown_table(lines)}\n")
     for overall in overall_gains(lines):
         print(overall_in_words(overall, study.reference))

@@ -135,9 +135,7 @@ class StudyFolder:
         if not results:
             return []
         lines = summarise(results, baseline, predictions_in(self.path))
-        estimates = None
-        if any(result.selection == "paper" for result in results):
-            estimates = optimism(results, trials_of_last_search(self.read_trials()))
+        estimates = optimism(results, trials_of_last_search(self.read_trials()))
         _write_text(self.path / TABLE_CSV, csv_table(lines))
         _write_text(self.path / TABLE_MD, markdown_report(lines, baseline, estimates))
         return lines

@@ -24,9 +24,6 @@ from closeknit.studies.statistics import (
     standings,
 )
 
-OPTIMISTIC = (
-    "These scores are optimistic: the settings were chosen on the same folds that are reported."
-)
 HOW_TESTED_ON_FOLDS = (
     "Each gain is tested with the corrected resampled t-test of Nadeau and Bengio over runs paired by seed and fold, "
     "because folds share training rows."
@@ -76,6 +73,22 @@ def means_in_words(lines: Sequence[Line]) -> str:
         "Means and gains are over the seeds and folds that all objectives of a data set have: "
         + "; ".join(shown)
         + ". Finish the missing runs to use all of them."
+    )
+
+
+def optimistic_in_words(lines: Sequence[Line]) -> str:
+    """Whose scores are optimistic, and why; empty if no settings were chosen on reported folds."""
+    names = list(dict.fromkeys(line.objective for line in lines if line.optimistic))
+    if not names:
+        return ""
+    if all(line.optimistic for line in lines):
+        return (
+            "These scores are optimistic: the settings were chosen on the same folds that are "
+            "reported."
+        )
+    return (
+        f"The scores of {' and '.join(names)} are optimistic: the settings were chosen on the same "
+        "folds that are reported. The settings of the others were not."
     )
 
 
@@ -369,17 +382,17 @@ def markdown_table(lines: Sequence[Line]) -> str:
 
 
 def markdown_report(
-    lines: Sequence[Line], baseline: str, optimistic: Sequence[Optimism] | None = None
+    lines: Sequence[Line], baseline: str, optimistic: Sequence[Optimism] = ()
 ) -> str:
     """All tables and sentences of a study in Markdown.
 
-    `optimistic` is given if settings were chosen on the reported folds; it may be empty if no
-    trials are stored.
+    `optimistic` are the unbiased estimates where settings were chosen on the reported folds; there
+    are none if no trials are stored.
     """
     parts = []
-    if optimistic is not None:
+    if any(line.optimistic for line in lines):
         estimates = [_escaped(optimism_in_words(estimate)) for estimate in optimistic]
-        parts.append(" ".join([f"**{OPTIMISTIC}**", *estimates]))
+        parts.append(" ".join([f"**{_escaped(optimistic_in_words(lines))}**", *estimates]))
     parts += [paper_table(lines), markdown_table(lines), _standings_list(lines, baseline)]
     over_data_sets = [overall_in_words(overall, baseline) for overall in overall_gains(lines)]
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in over_data_sets))

@@ -28,7 +28,13 @@ from closeknit.studies.statistics import (
     overall_gains,
     standings,
 )
-from closeknit.studies.tables import gain_in_words, how_tested, means_in_words, overall_in_words
+from closeknit.studies.tables import (
+    gain_in_words,
+    how_tested,
+    means_in_words,
+    optimistic_in_words,
+    overall_in_words,
+)
 
 MOST_SUMMARISED = 4  # objectives whose outcomes fit into the summary
 
@@ -162,8 +168,7 @@ def _facts(study: StudyFolder) -> list[tuple[str, str]]:
     encoder = settings.get("encoder") or next((run.encoder for run in study.runs), "")
     facts = [("Encoder", str(encoder))]
     facts += _design_facts(settings)
-    selection = str(settings.get("selection", "fixed"))
-    facts.append(("Selection", _SELECTION.get(selection, selection)))
+    facts.append(("Selection", _selections(study)))
     search = settings.get("search")
     if search:
         tried = f"{search.get('trials', '?')} trials"
@@ -171,6 +176,24 @@ def _facts(study: StudyFolder) -> list[tuple[str, str]]:
             tried = "all settings"
         facts.append(("Search", f"{search.get('method', '')}, {tried}"))
     return [(name, value) for name, value in facts if value]
+
+
+def _selections(study: StudyFolder) -> str:
+    """How the settings of the runs were chosen; objectives are named where they differ.
+
+    Before the first run it is what the study asks for.
+    """
+    objectives: dict[str, list[str]] = {}
+    for selection, objective in dict.fromkeys((run.selection, run.objective) for run in study.runs):
+        objectives.setdefault(selection, []).append(objective)
+    if not objectives:
+        objectives[str(study.settings.get("selection", "fixed"))] = []
+    if len(objectives) == 1:
+        return "".join(_SELECTION.get(selection, selection) for selection in objectives)
+    return "; ".join(
+        f"{', '.join(names)}: {_SELECTION.get(selection, selection)}"
+        for selection, names in objectives.items()
+    )
 
 
 _TEST_ROWS = {
@@ -195,12 +218,14 @@ def _design_facts(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _optimism_banner(study: StudyFolder) -> dict[str, Any] | None:
     """By how much scores are too high because the settings were chosen on the reported folds."""
-    if study.settings.get("selection") != "paper":
+    words = optimistic_in_words(study.lines)
+    if not words:
         return None
     estimates: list[Optimism] = []
     with contextlib.suppress(KeyError, TypeError, AttributeError):  # trials in another format
         estimates = optimism(study.runs, study.trials)
     return {
+        "words": words,
         "rows": [
             {
                 "name": cell_name((one.data, one.size)),
@@ -210,7 +235,7 @@ def _optimism_banner(study: StudyFolder) -> dict[str, Any] | None:
                 "difference": format_number(100 * (one.reported - one.honest), 2, sign=True),
             }
             for one in estimates
-        ]
+        ],
     }
 
 

@@ -45,6 +45,7 @@ class FinishedRun:
     shots: int = 0
     near_other_label: dict[str, float] | None = None
     tested: str = ""
+    selection: str = "fixed"
 
     @property
     def cell(self) -> Cell:

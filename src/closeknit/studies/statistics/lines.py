@@ -63,6 +63,8 @@ class Scored(Protocol):
     @property
     def tested(self) -> str: ...
     @property
+    def selection(self) -> str: ...
+    @property
     def near_other_label(self) -> dict[str, float] | None: ...
 
 
@@ -112,6 +114,8 @@ class Line:
     left_out: int = 0  # runs that are not in the means, because another objective lacks them
     # Whether the objective shares no run with the others, so that its means are over its own runs.
     alone: bool = False
+    # Whether settings of any run were chosen on the reported folds, which makes scores too high.
+    optimistic: bool = False
 
     @property
     def rows_in_words(self) -> str:
@@ -249,6 +253,7 @@ def _line(
         test_rows=round(float(np.mean(tested))) if tested else 0,
         near=_near_line(rows),
         confidence=_confidence_line(rows, pairs, stored),
+        optimistic=any(row.selection == "paper" for row in rows),
     )
 
 
