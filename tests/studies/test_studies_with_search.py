@@ -10,10 +10,10 @@ from small_study import ONE_THREAD, results_of, study_maker, without_seconds
 
 from closeknit.errors import TrainingError
 from closeknit.json_lines import read_json_lines
+from closeknit.reports.study_page import write_report
 from closeknit.studies import folder
 from closeknit.studies.jobs import Outcome
 from closeknit.studies.plan import JobPlanner
-from closeknit.reports.study_page import write_report
 from closeknit.studies.run import Place, run_study
 from closeknit.studies.search import SearchConfig
 from closeknit.studies.statistics import trials_of_last_search
