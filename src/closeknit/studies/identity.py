@@ -17,12 +17,12 @@ from closeknit.settings import differences
 from closeknit.studies.designs import StudyData
 from closeknit.studies.results import Result
 from closeknit.studies.study import Study
+from closeknit.training.config import OPEN_SETTINGS
 
 Identity = dict[str, Any]
 Identities = dict[str, dict[str, Identity]]  # "data" or "objectives" -> name -> identity
 
 _TABLES = ("encoder", "objective", "train")
-_OPEN = ("epochs", "batch_size", "lr_scale")  # open where 0; results hold what they came to
 _MAX_SHOWN = 3
 
 
@@ -132,11 +132,7 @@ def _run_differences(run: Result, asked: Identity) -> list[str]:
         same = run.selection == asked["selection"]
         return [] if same else [f"selection was {run.selection} and is {asked['selection']}"]
     settings = {**run.settings, "objective": run.options}
-    now = {table: dict(values) for table, values in asked["settings"].items()}
-    for name in _OPEN:
-        if not now["train"][name]:
-            now["train"][name] = settings.get("train", {}).get(name, 0)
-    return _setting_differences(_without_encoder(settings), _without_encoder(now))
+    return _setting_differences(_without_encoder(settings), _without_encoder(asked["settings"]))
 
 
 def _without_encoder(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -152,6 +148,17 @@ def _without_encoder(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def _setting_differences(
     found: dict[str, dict[str, Any]], asked: dict[str, dict[str, Any]]
 ) -> list[str]:
+    """Where settings differ. A setting that is open on one side may come to the same on the other,
+    which the keys of the runs tell. They do not where an earlier version resolved it and a
+    validation part was held out.
+    """
+    before, now = found.get("train", {}), asked["train"]
+    same = {
+        name: now[name]
+        for name in OPEN_SETTINGS
+        if not now[name] or (not before.get(name) and not now["validation"])
+    }
+    found = {**found, "train": {**before, **same}} if before else found
     # The name of the encoder and the seed are compared elsewhere.
     shared: dict[str, dict[str, Any]] = {"encoder": {"name": None}, "train": {"seed": 0}}
     before, now = (

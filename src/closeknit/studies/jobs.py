@@ -19,6 +19,7 @@ from closeknit.data.examples import Examples, Rows, label_numbers
 from closeknit.encoders.inference import outputs, softmax
 from closeknit.metrics import classification_scores
 from closeknit.models.memory import Lane, Stock
+from closeknit.training.config import OPEN_SETTINGS
 from closeknit.training.loop import NotFinite
 from closeknit.training.processes import this_world
 
@@ -49,14 +50,22 @@ class Job:
 
     @staticmethod
     def key_of(
-        config: RunConfig, classes: int, fingerprint: str, train: Rows, test: Rows, *more: object
+        config: RunConfig,
+        classes: int,
+        fingerprint: str,
+        train: Rows,
+        test: Rows,
+        *more: object,
+        learnt: int | None = None,
     ) -> str:
         """The key of a run: a digest of its settings, and of its rows by fingerprint and row
         numbers.
 
-        Open settings are hashed after they are resolved, so that a new rule makes a new run.
+        Open settings are hashed after they are resolved, so that a new rule makes a new run. They
+        are resolved for the rows that are learnt from: `learnt` of them, or all training rows.
         """
-        settled = dataclasses.replace(config, train=config.train.settled(len(train), classes))
+        rows = len(train) if learnt is None else learnt
+        settled = dataclasses.replace(config, train=config.train.settled(rows, classes))
         content = [settled.key_content(), fingerprint, train.tolist(), test.tolist(), *more]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
@@ -76,6 +85,7 @@ class Outcome:
     seconds: float = 0.0
     steps: int = 0
     encoder: str = ""
+    settled: dict[str, Any] = field(default_factory=dict)  # what open settings came to
     details: dict[str, Any] = field(default_factory=dict)
     vectors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
@@ -132,6 +142,7 @@ def do_job_stepwise(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
         seconds=time.perf_counter() - start,
         steps=fit.training.number,
         encoder=fit.model.encoder.name,
+        settled={name: getattr(fit.config.train, name) for name in OPEN_SETTINGS},
         details=_details(job, fit, test_rows, expected, logits, vectors)
         if job.keep_details
         else {},

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from closeknit.classification.config import RunConfig
+from closeknit.data.distinct_texts import split_for_run
 from closeknit.data.splits import folds
 from closeknit.encoders.loading import identity
 from closeknit.studies.designs import INNER_FOLDS, Fold, StudyData
@@ -45,14 +46,40 @@ class JobPlanner:
             for name in study.objectives
         }
         self._encoder_identities: dict[str | None, str | None] = {}
+        self._learnt_rows: dict[tuple[str, bytes, float, int], int] = {}
+        # Runs that earlier versions stored under another key, by fold and objective.
+        self._stored_keys: dict[tuple[str, str], str] = {}
 
     def run_key(self, fold: Fold, objective: str) -> str:
         """The key of a run of the study, which is known before its settings are chosen."""
+        key = self._run_key(fold, objective)
+        return self._stored_keys.get((key, objective), key)
+
+    def recognise(self, folds: Sequence[Fold], results: Mapping[str, Result]) -> None:
+        """Recognise runs with open settings and a validation part that earlier versions stored.
+
+        The keys of these runs took the open settings as if no row had been held out. Their results
+        say so by having them open.
+        """
+        for fold in folds:
+            for objective, config in self.study.objectives.items():
+                opened = config.train.open_settings
+                if not opened or not config.train.validation:
+                    continue
+                stored = results.get(self._run_key(fold, objective, learnt=len(fold.train)))
+                if stored is None:
+                    continue
+                train = stored.settings.get("train", {})
+                if not any(train.get(name) for name in opened):
+                    key = self._run_key(fold, objective)
+                    self._stored_keys[key, objective] = stored.key
+
+    def _run_key(self, fold: Fold, objective: str, learnt: int | None = None) -> str:
         config = self._with_seed(self.study.objectives[objective], fold)
         more = self._search_in_key[objective] if self.study.search else []
         if self.selection == "paper":  # the choice depends on all folds
             more = [*more, self.study.splits_per_seed, list(self.study.seeds)]
-        return self._key(config, fold, objective, *more)
+        return self._key(config, fold, objective, *more, learnt=learnt)
 
     def generators(
         self, folds: Sequence[Fold], results: Mapping[str, Result]
@@ -181,7 +208,7 @@ class JobPlanner:
     def _with_seed(self, config: RunConfig, fold: Fold) -> RunConfig:
         return dataclasses.replace(config, train=dataclasses.replace(config.train, seed=fold.seed))
 
-    def _key(self, config: RunConfig, fold: Fold, *more: object) -> str:
+    def _key(self, config: RunConfig, fold: Fold, *more: object, learnt: int | None = None) -> str:
         """A key in which an encoder in a folder counts by what its files hold, not by its path."""
         name = config.encoder.name
         if name not in self._encoder_identities:
@@ -190,4 +217,19 @@ class JobPlanner:
         config = dataclasses.replace(config, encoder=encoder)
         classes = len(self.labels[fold.data])
         fingerprint = self.data.fingerprints[fold.data]
-        return Job.key_of(config, classes, fingerprint, fold.train, fold.test, *more)
+        rows = self._rows_learnt_from(config, fold) if learnt is None else learnt
+        return Job.key_of(config, classes, fingerprint, fold.train, fold.test, *more, learnt=rows)
+
+    def _rows_learnt_from(self, config: RunConfig, fold: Fold) -> int:
+        """How many training rows of a fold remain where a validation part is held out.
+
+        They are counted only where open settings depend on their number.
+        """
+        share, seed = config.train.validation, config.train.seed
+        if not share or not config.train.open_settings:
+            return len(fold.train)
+        split = (fold.data, fold.train.tobytes(), share, seed)
+        if split not in self._learnt_rows:
+            examples = self.data.examples[fold.data].select(fold.train)
+            self._learnt_rows[split] = len(split_for_run(examples, share, seed)[0])
+        return self._learnt_rows[split]

@@ -165,17 +165,21 @@ class _StudyRun:
         self.started = False  # whether the folder is that of this study
         self.failures: list[str] = []
         self.shown_messages: set[str] = set()
-        self.wanted = {  # the runs of this study by their keys, in the order of the tables
-            self.planner.run_key(fold, objective): (fold, objective)
-            for fold in folds
-            for objective in study.objectives
-        }
+        self.wanted = self._keys_of_wanted_runs()
         self.board = ProgressBoard(
             runs=len(self.wanted),
             max_jobs=self.planner.max_jobs(folds),
             baseline=study.reference,
             show=show,
         )
+
+    def _keys_of_wanted_runs(self) -> list[str]:
+        """The keys of the runs of this study, in the order of the tables."""
+        return [
+            self.planner.run_key(fold, objective)
+            for fold in self.folds
+            for objective in self.study.objectives
+        ]
 
     def finish(self, place: Place) -> FinishedStudy:
         """Do the missing runs and write the tables; fails at the end if a run has failed."""
@@ -233,19 +237,26 @@ class _StudyRun:
                     "Name another folder with --out, or discard the runs with --overwrite"
                 )
         refuse_other_identities(self.folder.path, self.identities, recorded, results)
-        self._refuse_other_keys(results)
+        folds = self._folds_of(results)
+        self.planner.recognise(folds, self.results)
+        self._refuse_other_keys(results, folds)
+        self.wanted = self._keys_of_wanted_runs()
         self.identities = merged(self.identities, recorded, results)
 
-    def _refuse_other_keys(self, results: Sequence[Result]) -> None:
-        """Refuse runs of an objective on a data set that have other keys than this study would
-        give them, whatever their seed.
-        """
+    def _folds_of(self, results: Sequence[Result]) -> list[Fold]:
+        """The folds of this study, and those that it would have with the seeds of these runs."""
         seeds = {result.seed for result in results if result.data in self.data.examples}
         others = tuple(sorted(seeds - set(self.study.seeds)))
         folds = list(self.folds)
         if others:
             with_other_seeds = dataclasses.replace(self.study, seeds=others)
             folds += make_folds(with_other_seeds, self.data, log=lambda _: None)
+        return folds
+
+    def _refuse_other_keys(self, results: Sequence[Result], folds: Sequence[Fold]) -> None:
+        """Refuse runs of an objective on a data set that have other keys than this study would
+        give them, whatever their seed.
+        """
         at_place = {(fold.data, fold.size, fold.seed, fold.number): fold for fold in folds}
         for run in results:
             fold = at_place.get((run.data, run.size, run.seed, run.fold))
@@ -316,7 +327,10 @@ class _StudyRun:
             steps=outcome.steps,
             versions=self.versions,
             key=job.key,
-            settings={table: tables[table] for table in ("encoder", "train")},
+            settings={
+                "encoder": tables["encoder"],
+                "train": {**tables["train"], **outcome.settled},
+            },
             source=self.data.sources[job.data],
             test=self.study.test,
             shots=job.shots,
