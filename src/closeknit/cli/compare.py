@@ -68,6 +68,13 @@ def compare(
             "sets of the catalogue."
         ),
     ] = None,
+    equal_texts: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows with the same text: keep them together in one fold, or let them be divided "
+            "between training and test rows. Default: together; divided in a folder with older runs."
+        ),
+    ] = None,
     folds: Annotated[int | None, typer.Option(help="Folds per seed. Default: 5.")] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, separated by commas. Default: 2,16,128,2048.")
@@ -159,6 +166,7 @@ def compare(
         "test": test,
         "shots": _whole_numbers("--shots", shots),
         "shared_texts": shared_texts,
+        "equal_texts": equal_texts,
         "folds": folds,
         "seeds": _whole_numbers("--seeds", seeds),
         "selection": selection,

@@ -80,6 +80,19 @@ class StudyFolder:
         check_format(description, self.study)
         return description
 
+    def with_its_folds(self, study: Study) -> Study:
+        """The study with the choice on equal texts of the folder, where it makes none.
+
+        Earlier versions, which recorded neither a choice nor the test rows of a run, divided equal
+        texts.
+        """
+        results = [] if study.equal_texts else self.read_results()
+        if not results:
+            return study
+        before = "together" if all(result.tested for result in results) else "divided"
+        choice = self.read_description().get("equal_texts", before)
+        return dataclasses.replace(study, equal_texts=str(choice))
+
     def start(self, description: Mapping[str, Any], *, overwrite: bool) -> None:
         """Make it the folder of this study; with `overwrite`, discard the runs in it."""
         if overwrite:
@@ -196,6 +209,7 @@ def describe_study(study: Study, data: StudyData, command: str) -> dict[str, Any
         "sizes": list(study.sizes),
         "test": study.test,
         "shots": list(study.shots),
+        "equal_texts": study.equal_texts or "together",
         "objectives": {
             name: {**table["objective"], **_different_settings(table, shared)}
             for name, table in tables.items()

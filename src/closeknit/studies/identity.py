@@ -40,6 +40,7 @@ def _of_data(study: Study, data: StudyData, name: str) -> Identity:
         "training_rows": len(data.training_rows(name)),
         "test": study.test,
         "folds": study.splits_per_seed,
+        "equal_texts": study.equal_texts or "together",
     }
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from closeknit.classification.config import RunConfig
 from closeknit.data.distinct_texts import split_for_run
-from closeknit.data.splits import folds
 from closeknit.encoders.loading import identity
 from closeknit.studies.designs import INNER_FOLDS, Fold, StudyData
 from closeknit.studies.jobs import Job, Outcome
@@ -117,13 +116,13 @@ class JobPlanner:
         """One run, after the search for its settings on parts of the training fold alone."""
         config = self.study.objectives[objective]
         if self.study.search is not None and self.study.space(objective):
-            labels = self.data.examples[fold.data].required_labels
-            training_labels = [labels[row] for row in fold.train]
             parts = self.study.search.parts
-            cut = folds(training_labels, max(INNER_FOLDS, parts), fold.seed, rare="keep")[:parts]
+            pairs = self.data.cut(
+                self.study, fold.data, fold.train, max(INNER_FOLDS, parts), fold.seed
+            )
             splits = [
-                dataclasses.replace(fold, train=fold.train[train], test=fold.train[validation])
-                for train, validation in cut
+                dataclasses.replace(fold, train=train, test=validation)
+                for train, validation in pairs[:parts]
             ]
             run_keys = [self.run_key(fold, objective)] * parts
             seed = fold.seed * 1000 + fold.number

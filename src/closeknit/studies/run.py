@@ -113,6 +113,8 @@ def finish_study(
     _refuse_several_processes(this_world())
     folder = StudyFolder(Path(out))
     folder.check()
+    if not overwrite:
+        study = folder.with_its_folds(study)
     data = StudyData.load(study)
     folds = make_folds(study, data)
     run = _StudyRun(study, data, folds, folder, show=show, command=command, overwrite=overwrite)
