@@ -209,6 +209,15 @@ def test_the_command_compares_a_few_shots_on_the_official_part(compare, tmp_path
     before = results_of(tmp_path / "study")
     compare("--test", "official", "--shots", 2)
     assert results_of(tmp_path / "study") == before
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    printed = compare("--test", "official", "--shots", 2, "--json").stdout
+    assert json.loads(printed, parse_constant=refuse)["lines"][0]["gain"] is None
+    one_pair = compare("--test", "official", "--seeds", 1, "--json", out="one").stdout
+    lines = json.loads(one_pair, parse_constant=refuse)["lines"]
+    assert lines[1]["gain"]["low"] is None and lines[1]["p_holm"] is None
     said = compare("--shots", 2, code=2).stderr
     assert "holds runs that were tested on official test parts" in said
 

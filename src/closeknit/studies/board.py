@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from typing import Any
@@ -135,7 +134,7 @@ def _table(lines: list[Line]) -> Any:
             str(line.runs),
             mean_and_spread(line),
             f"{100 * line.gain.mean:+.2f}" if line.gain else "",
-            f"{line.gain.p_value:.3f}" if line.gain and math.isfinite(line.gain.low) else "",
+            f"{line.gain.p_value:.3f}" if line.gain and line.gain.is_tested else "",
         )
     return table
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +40,10 @@ HOW_CORRECTED = (
 )
 
 
+EQUAL_DIFFERENCES = (
+    "it cannot be told whether this is chance, because all runs differ by the same amount, so that "
+    "nothing is known of the spread"
+)
 SIMILAR_TEXTS = (
     "Similar texts, different labels: accuracy on the test rows whose nearest training text has another label. Nearest "
     "is by the words alone (cosine of tf-idf vectors), so these rows are the same for all objectives."
@@ -144,8 +147,10 @@ def _size_in_words(line: Line) -> str:
 def _significance_in_words(line: Line, comparisons: int | None) -> str:
     if line.pairs < 2 or line.gain is None:
         return "one paired run is not enough for a test"
-    if not math.isfinite(line.gain.low):
+    if not line.gain.is_tested and line.lacks_predictions:
         return "the stored predictions that a test needs are missing"
+    if not line.gain.is_tested:
+        return EQUAL_DIFFERENCES
     p_value = line.gain.p_value if line.p_holm is None else line.p_holm
     p = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
     if comparisons is not None and comparisons > 1:
@@ -166,17 +171,22 @@ def overall_in_words(overall: OverallGain, baseline: str) -> str:
     counted = ""
     if overall.pools < overall.data_sets:
         counted = f" (counted as {overall.pools}, because some share texts)"
+    points = abs(100 * overall.gain.mean)
+    gain = (
+        f"Over {overall.data_sets} data sets of size {overall.group}{counted}, {overall.objective} {verb} {points:.2f} "
+        f"points {preposition} {baseline} on average"
+    )
+    if not overall.gain.is_tested:
+        return f"{gain}; {EQUAL_DIFFERENCES}."
     chance = "this could be chance"
     if overall.p_holm < SIGNIFICANCE:
         chance = "chance alone is unlikely to explain this"
     correction = ""
     if overall.p_holm > overall.gain.p_value:
         correction = " after correction for several objectives"
-    points = abs(100 * overall.gain.mean)
     bounds = f"{100 * overall.gain.low:+.2f} to {100 * overall.gain.high:+.2f}"
     return (
-        f"Over {overall.data_sets} data sets of size {overall.group}{counted}, {overall.objective} {verb} {points:.2f} "
-        f"points {preposition} {baseline} on average (95 % interval {bounds}); {chance}: "
+        f"{gain} (95 % interval {bounds}); {chance}: "
         f"p = {overall.p_holm:.2g}{correction} (Wilcoxon's signed-rank test, uncorrected: p = {overall.p_signed_rank:.2g})."
     )
 
@@ -206,7 +216,9 @@ def csv_table(lines: Sequence[Line]) -> str:
     for line in lines:
         gain: list[Any] = ["", "", "", ""]
         if line.gain is not None:
-            gain = [line.gain.mean, line.gain.low, line.gain.high, line.gain.p_value]
+            gain[0] = line.gain.mean
+            if line.gain.is_tested:
+                gain[1:] = [line.gain.low, line.gain.high, line.gain.p_value]
         p_holm = "" if line.p_holm is None else line.p_holm
         scores = [line.f1_mean, line.f1_std if line.runs > 1 else ""]
         near: list[Any] = ["", ""]
@@ -334,9 +346,9 @@ def confidence_table(lines: Sequence[Line]) -> str:
         cells = ["", "", ""]
         if difference is not None:
             cells[0] = f"{difference.mean:+.3f}"
-            if math.isfinite(difference.low):
+            if difference.is_tested:
                 cells[0] += f" ({difference.low:+.3f} to {difference.high:+.3f})"
-                cells[1:] = [f"{difference.p_value:.3f}", f"{confidence.p_holm or 0.0:.3f}"]
+                cells[1:] = [f"{difference.p_value:.3f}", f"{confidence.p_holm:.3f}"]
         rows.append(
             _table_row(
                 _escaped(line.data),
@@ -360,10 +372,10 @@ def markdown_table(lines: Sequence[Line]) -> str:
         gain = p_value = p_holm = ""
         if line.gain is not None:
             gain = f"{100 * line.gain.mean:+.2f}"
-            if math.isfinite(line.gain.low):  # a single pair has no interval
+            if line.gain.is_tested and line.p_holm is not None:
                 gain += f" ({100 * line.gain.low:+.2f} to {100 * line.gain.high:+.2f})"
-            p_value = f"{line.gain.p_value:.3f}"
-            p_holm = f"{line.p_holm:.3f}"
+                p_value = f"{line.gain.p_value:.3f}"
+                p_holm = f"{line.p_holm:.3f}"
         rows.append(
             _table_row(
                 _escaped(line.data),

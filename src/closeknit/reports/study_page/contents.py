@@ -150,7 +150,7 @@ def _verdicts(study: StudyFolder) -> list[dict[str, Any]]:
         return 2.0 if line.p_holm is None else line.p_holm
 
     # Holm's method corrects for all comparisons of the same objective.
-    comparisons = Counter(line.objective for line in study.lines if line.gain is not None)
+    comparisons = Counter(line.objective for line in study.lines if line.p_holm is not None)
     verdicts = []
     for line in sorted(study.lines, key=p_value):
         if line.gain is not None:

@@ -147,7 +147,7 @@ def _confidence_row(
     if difference is None:
         return row
     row["difference"] = format_number(difference.mean, 3, sign=True)
-    if math.isfinite(difference.low):
+    if difference.is_tested:
         low = format_number(difference.low, 3, sign=True)
         high = format_number(difference.high, 3, sign=True)
         row |= {
@@ -206,17 +206,18 @@ def _gain_row(study: StudyFolder, line: Line, reach: float) -> dict[str, Any]:
         "gain": None,
     }
     if line.gain is not None:
-        row |= _gain_columns(line.gain, line.p_holm)
+        row |= _gain_columns(line.gain, line.p_holm, line.pairs)
         mean, low, high = (100 * value for value in (line.gain.mean, line.gain.low, line.gain.high))
         row["chart"] = interval(mean, low, high, reach, study.colour(line.objective))
     return row
 
 
-def _gain_columns(gain: Difference, p_holm: float | None) -> dict[str, str]:
-    """The gain, its interval and its p-values; a single run has neither interval nor p-value."""
+def _gain_columns(gain: Difference, p_holm: float | None, pairs: int) -> dict[str, str]:
+    """The gain, its interval and its p-values; one that is not tested has only the gain."""
     columns = {"gain": format_number(100 * gain.mean, 2, sign=True)}
-    if not math.isfinite(gain.low):
-        return {**columns, "range": "not known from one run", "p": "–", "p_holm": "–"}
+    if not gain.is_tested:
+        why = "not known from one run" if pairs < 2 else "cannot be tested"
+        return {**columns, "range": why, "p": "–", "p_holm": "–"}
     low = format_number(100 * gain.low, 2, sign=True)
     high = format_number(100 * gain.high, 2, sign=True)
     p_values = {"p": p_value_text(gain.p_value), "p_holm": p_value_text(p_holm)}

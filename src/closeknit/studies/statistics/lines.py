@@ -6,7 +6,6 @@ Nothing here trains or loads a model.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -116,6 +115,8 @@ class Line:
     alone: bool = False
     # Whether settings of any run were chosen on the reported folds, which makes scores too high.
     optimistic: bool = False
+    # Whether the gain is not tested because predictions that the test needs are not stored.
+    lacks_predictions: bool = False
 
     @property
     def rows_in_words(self) -> str:
@@ -254,6 +255,8 @@ def _line(
         near=_near_line(rows),
         confidence=_confidence_line(rows, pairs, stored),
         optimistic=any(row.selection == "paper" for row in rows),
+        lacks_predictions=rows[0].test != "folds"
+        and not all(row.key in stored for pair in pairs for row in pair),
     )
 
 
@@ -267,7 +270,7 @@ def _gain(pairs: Sequence[tuple[Scored, Scored]], stored: Mapping[str, Predictio
         of_row = stored.get(row.key)
         of_base = stored.get(base.key)
         if of_row is None or of_base is None or not np.array_equal(of_row.rows, of_base.rows):
-            return Difference(float(np.mean(differences)), -math.inf, math.inf, 1.0)
+            return Difference.untested(float(np.mean(differences)))
         values = row_values(of_row.expected, of_row.predicted) - row_values(
             of_base.expected, of_base.predicted
         )
@@ -314,14 +317,14 @@ def _confidence_line(
 def _with_holm(lines: Sequence[Line]) -> list[Line]:
     """The lines with their corrected p-values; the tests of one objective are one family.
 
-    The differences in confidence are one family together.
+    The differences in confidence are one family together. What cannot be tested is in no family.
     """
     corrected_lines = list(lines)
     for objective in dict.fromkeys(line.objective for line in lines):
         family = [
             (i, line.gain.p_value)
             for i, line in enumerate(lines)
-            if line.objective == objective and line.gain
+            if line.objective == objective and line.gain and line.gain.is_tested
         ]
         p_values = holm([p_value for _, p_value in family])
         for (i, _), p_value in zip(family, p_values, strict=True):
@@ -329,7 +332,9 @@ def _with_holm(lines: Sequence[Line]) -> list[Line]:
     differences = [
         (i, line.confidence, line.confidence.difference.p_value)
         for i, line in enumerate(lines)
-        if line.confidence is not None and line.confidence.difference is not None
+        if line.confidence is not None
+        and line.confidence.difference is not None
+        and line.confidence.difference.is_tested
     ]
     p_values = holm([p_value for _, _, p_value in differences])
     for (i, confidence, _), p_value in zip(differences, p_values, strict=True):

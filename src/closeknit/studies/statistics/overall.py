@@ -48,12 +48,11 @@ def gains_over_data_sets(
         if len(pools) >= least:
             observations[name] = [float(np.mean(values)) for values in pools.values()]
     differences = [corrected_t_test(values, 0.0) for values in observations.values()]
-    corrected = holm([difference.p_value for difference in differences])
+    corrected = iter(holm([one.p_value for one in differences if one.is_tested]))
 
     overall = []
-    for (name, values), difference, p_holm in zip(
-        observations.items(), differences, corrected, strict=True
-    ):
+    for (name, values), difference in zip(observations.items(), differences, strict=True):
+        p_holm = next(corrected) if difference.is_tested else 1.0
         p_signed_rank = float(stats.wilcoxon(values).pvalue) if any(values) else 1.0
         data_sets = len(gains[name])
         overall.append(
