@@ -243,6 +243,20 @@ def test_over_data_sets_each_counts_once():
     assert "Over 4 data sets" in markdown_report(summarise(rows, "base"), "base")
 
 
+def test_a_data_set_at_two_sizes_is_one_data_set():
+    rows = [
+        row(name, f, f1 + (name == "new") * i / 1000, data=data, size=size)
+        for i, data in enumerate(("trec", "cr", "mr"))
+        for size in (1000, 1200)
+        for f in range(3)
+        for name, f1 in (("base", 0.8), ("new", 0.81))
+    ]
+    (found,) = overall_gains(summarise(rows, "base"))
+    assert (found.data_sets, found.pools, found.comparisons) == (3, 3, 6)
+    words = overall_in_words(found, "base")
+    assert "Over 3 data sets of size S (6 comparisons, because some" in words
+
+
 def test_data_sets_of_one_source_count_once_together():
     def rows(*sources):
         scores = [("base", 0.8), ("new", 0.82)]

@@ -169,8 +169,12 @@ def overall_in_words(overall: OverallGain, baseline: str) -> str:
     """One sentence on the mean gain of an objective over data sets."""
     verb, preposition = _direction(overall.gain)
     counted = ""
+    if overall.comparisons > overall.data_sets:
+        counted = (
+            f" ({overall.comparisons} comparisons, because some are compared at several sizes)"
+        )
     if overall.pools < overall.data_sets:
-        counted = f" (counted as {overall.pools}, because some share texts)"
+        counted += f" (counted as {overall.pools}, because some share texts)"
     points = abs(100 * overall.gain.mean)
     gain = (
         f"Over {overall.data_sets} data sets of size {overall.group}{counted}, {overall.objective} {verb} {points:.2f} "
