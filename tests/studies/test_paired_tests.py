@@ -171,6 +171,7 @@ def run(objective, seed, right, *, test="official", shots=0, near=None):
         accuracy=right,
         seconds=1.0,
         source="",
+        catalogue=None,
         tested="",
         test=test,
         shots=shots,

@@ -41,6 +41,7 @@ def row(
     source="",
     tested="",
     selection="fixed",
+    catalogue=None,
 ):
     scores = {"weighted_f1": f1, "accuracy": f1, "seconds": 1.0}
     return SimpleNamespace(
@@ -51,6 +52,7 @@ def row(
         fold=fold,
         folds=folds,
         source=source,
+        catalogue=catalogue,
         tested=tested,
         test="folds",
         shots=0,
@@ -330,6 +332,45 @@ def test_scores_chosen_on_the_reported_folds_are_called_optimistic_without_an_es
         one.selection = "paper" if one.objective == "new" else "fixed"
     text = markdown_report(summarise(rows, "base"), "base")
     assert "**The scores of new are optimistic: " in text and "These scores" not in text
+
+
+@pytest.mark.parametrize(
+    ("source", "catalogue", "shown"),
+    [
+        ("trec", "trec", True),
+        ("mine/trec.csv", "", False),  # a file or folder of the user
+        ("mine/trec", "", False),
+        ("cr", "cr", False),  # another data set under the name trec
+        ("trec", None, True),  # of earlier versions
+        ("mine/trec.csv", None, False),
+        ("", None, True),
+    ],
+)
+def test_published_figures_stand_beside_data_sets_of_the_catalogue_only(source, catalogue, shown):
+    rows = [row("cross_entropy", f, 0.8, source=source, catalogue=catalogue) for f in range(2)]
+    table = paper_table(summarise(rows, "cross_entropy"))
+    assert ("published" in table) is shown
+
+
+def test_a_users_folder_shares_no_texts_with_the_catalogue():
+    def lines(catalogue):
+        names = (("mr", "x/mr"), ("sst2", "x/sst2"), ("a", "a"), ("b", "b"))
+        rows = [
+            row(
+                name,
+                f,
+                f1 + i / 100 * (name == "new"),
+                data=data,
+                source=source,
+                catalogue=catalogue,
+            )
+            for i, (data, source) in enumerate(names)
+            for f in range(3)
+            for name, f1 in (("base", 0.7), ("new", 0.71))
+        ]
+        return overall_gains(summarise(rows, "base"))
+
+    assert lines("")[0].pools == 4 and lines(None)[0].pools == 3
 
 
 def test_the_layout_of_the_paper():

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from closeknit.console import say
+from closeknit.data.catalogue import catalogue_name
 from closeknit.data.distinct_texts import folds_of_distinct_texts, row_keys, text_groups
 from closeknit.data.examples import Examples, Fingerprint, Rows
 from closeknit.data.nearest import Mask, near_other_label, scores_near_other_label
@@ -57,6 +58,8 @@ class StudyData:
     examples: dict[str, Examples]
     fingerprints: dict[str, str]
     sources: dict[str, str] = field(default_factory=dict)  # what the data set was taken from
+    # The name in the catalogue, empty for a file or folder of the user.
+    catalogue_names: dict[str, str] = field(default_factory=dict)
     # Rows that may be trained on, and the official test rows. A data set that is missing here
     # has no official test rows, and all of its rows may be trained on.
     training: dict[str, Rows] = field(default_factory=dict)
@@ -82,6 +85,7 @@ class StudyData:
                 )
             data.examples[name] = rows
             data.sources[name] = source.source
+            data.catalogue_names[name] = catalogue_name(source.source)
             if test_rows:
                 _add_official_parts(study, data, source.source, name, test_rows, log)
         data.fingerprints.update(_fingerprints(data.examples))

@@ -52,6 +52,7 @@ class Result:
     shots: int = 0  # training rows of each class; 0: their number per class is not fixed
     # The scores on the test rows whose nearest training text has another label, and their number.
     near_other_label: dict[str, float] | None = None
+    catalogue: str | None = None  # name of the data set in the catalogue; empty: it has none
     tested: str = ""  # a digest of the test rows; runs are paired only where it is the same
 
 
@@ -60,6 +61,7 @@ _LATER_FIELDS: dict[str, Any] = {
     "test": "folds",
     "shots": 0,
     "near_other_label": None,
+    "catalogue": None,
     "tested": "",
 }
 _RESULT_FIELDS = {field.name for field in dataclasses.fields(Result)} | {"format"}

@@ -334,6 +334,7 @@ class _StudyRun:
                 "train": {**tables["train"], **outcome.settled},
             },
             source=self.data.sources[job.data],
+            catalogue=self.data.catalogue_names.get(job.data),
             test=self.study.test,
             shots=job.shots,
             tested=digest_of_test_rows(self.data.fingerprints[job.data], job.test),

@@ -40,6 +40,7 @@ class FinishedRun:
     key: str
     encoder: str = ""
     source: str = ""
+    catalogue: str | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     test: str = "folds"
     shots: int = 0

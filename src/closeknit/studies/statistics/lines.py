@@ -54,6 +54,8 @@ class Scored(Protocol):
     @property
     def source(self) -> str: ...
     @property
+    def catalogue(self) -> str | None: ...
+    @property
     def test(self) -> str: ...
     @property
     def shots(self) -> int: ...
@@ -105,6 +107,8 @@ class Line:
     p_holm: float | None
     pairs: int = 0  # runs that the baseline has too
     source: str = ""  # the data set that this one was taken from, if known
+    # The name of the source in the catalogue: empty if it has none, None if that is unknown.
+    catalogue: str | None = None
     test: str = "folds"  # where the test rows come from
     shots: int = 0  # training rows of each class, if their number was fixed
     test_rows: int = 0  # of a run, as a mean; 0: unknown
@@ -249,6 +253,7 @@ def _line(
         p_holm=None,
         pairs=len(pairs),
         source=rows[0].source,
+        catalogue=rows[0].catalogue,
         test=rows[0].test,
         shots=rows[0].shots,
         test_rows=round(float(np.mean(tested))) if tested else 0,

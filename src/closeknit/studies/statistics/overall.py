@@ -73,10 +73,18 @@ def gains_over_data_sets(
     return overall
 
 
+def _pool(line: Line) -> str:
+    """The texts that the data set of a line was taken from."""
+    source = line.source or line.data
+    if line.catalogue is None:  # earlier versions took a data set by the name of its folder too
+        return text_pool(source)
+    return text_pool(line.catalogue) if line.catalogue else source
+
+
 def overall_gains(lines: Sequence[Line]) -> list[OverallGain]:
     """The gains over the data sets of each size group that has three independent ones."""
     overall: list[OverallGain] = []
-    pools = {line.data: text_pool(line.source or line.data) for line in lines}
+    pools = {line.data: _pool(line) for line in lines}
     for group in SIZE_GROUPS:
         gains: dict[str, list[tuple[str, float]]] = {}
         for line in lines:
