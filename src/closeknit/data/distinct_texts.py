@@ -4,11 +4,13 @@ by distinct text, and the rows that stand in two parts.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from closeknit.data.examples import Examples, Rows
 from closeknit.data.splits import folds, split
@@ -25,6 +27,15 @@ def row_keys(examples: Examples) -> list[tuple[str, ...]]:
         for column in columns
     ]
     return [tuple(sorted(row)) for row in zip(*words, strict=True)]
+
+
+def row_hashes(examples: Examples) -> npt.NDArray[np.uint64]:
+    """A hash (R,) of each row; rows that `row_keys` takes for the same have the same hash."""
+    hashes = (
+        hashlib.blake2b("\0".join(key).encode(), digest_size=8).digest()
+        for key in row_keys(examples)
+    )
+    return np.frombuffer(b"".join(hashes), dtype="<u8").astype(np.uint64)
 
 
 def rows_without(examples: Examples, held_out: Iterable[Examples]) -> Rows:

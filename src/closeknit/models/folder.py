@@ -22,6 +22,7 @@ from closeknit.training import checkpoints as checkpoint
 MAIN, METRICS, RUN, CARD = "closeknit.json", "metrics.json", "run.toml", "README.md"
 HEADS, OBJECTIVE, WEIGHTS = "heads.safetensors", "objective.safetensors", "model.safetensors"
 LABEL_DISTANCE = "label-distance.png"
+TRAINED_ROWS = "trained-rows.npy"  # hashes of the rows that a classifier was trained on
 MISTAKES = "mistakes"
 
 _ENCODER_FILES = {
@@ -56,7 +57,7 @@ _TOKENIZER_FILES = {
 }
 
 KNOWN_FILES = frozenset(
-    {MAIN, METRICS, RUN, CARD, HEADS, OBJECTIVE, WEIGHTS, LABEL_DISTANCE}
+    {MAIN, METRICS, RUN, CARD, HEADS, OBJECTIVE, WEIGHTS, LABEL_DISTANCE, TRAINED_ROWS}
     | _ENCODER_FILES
     | _TOKENIZER_FILES
 )
