@@ -155,7 +155,21 @@ def test_an_objective_without_a_shared_run_stands_alone():
     assert new.gain is not None and new.gain.mean == pytest.approx(0.02)
     text = markdown_report(lines, "base")
     assert "99.00 ± 0.00 (alone)" in text
-    assert "other on trec (1,000 rows) shares no seed, fold and test rows" in text
+    assert "other on trec (1,000 rows) has no seed and fold that all others have" in text
+
+
+def test_a_third_objective_with_few_runs_takes_no_pairs_from_the_others():
+    rows = [row("base", f, 0.8 + f / 100) for f in range(4)]
+    rows += [row("new", f, 0.81 + f / 50) for f in range(4)]
+    rows += [row("few", f, 0.9 + f / 50) for f in range(2)]
+    base, new, few = lines = summarise(rows, "base")
+    assert [line.runs for line in lines] == [2, 2, 2]
+    assert [line.left_out for line in lines] == [2, 2, 0]
+    assert new.gain is not None and few.gain is not None
+    assert (new.pairs, few.pairs) == (4, 2)
+    assert new.gain.mean == pytest.approx(0.01 + 0.01 * 1.5)
+    assert few.gain.mean == pytest.approx(few.f1_mean - base.f1_mean)
+    assert ", 4 pairs" in markdown_table(lines) and ", 2 pairs" not in markdown_table(lines)
 
 
 def test_runs_on_other_test_rows_are_no_pairs():

@@ -65,17 +65,18 @@ def means_in_words(lines: Sequence[Line]) -> str:
             runs = "the 1 run" if cell[0].runs == 1 else f"the {cell[0].runs} runs"
             shown.append(f"on {where} over {runs} that all have, without {', '.join(left_out)}")
         shown += [
-            f"{one.objective} on {where} shares no seed, fold and test rows with the others, so its "
-            f"mean is over {one.runs} runs of its own and is not compared"
+            f"{one.objective} on {where} has no seed and fold that all others have, so its mean is "
+            f"over {one.runs} runs of its own and cannot be compared"
             for one in cell
             if one.alone
         ]
     if not shown:
         return ""
     return (
-        "Means and gains are over the seeds and folds that all objectives of a data set have: "
+        "Means are over the seeds and folds that all objectives of a data set have: "
         + "; ".join(shown)
-        + ". Finish the missing runs to use all of them."
+        + ". Each gain is over all runs that an objective shares with the baseline. Finish the "
+        "missing runs to use all of them."
     )
 
 
@@ -378,6 +379,7 @@ def markdown_table(lines: Sequence[Line]) -> str:
             gain = f"{100 * line.gain.mean:+.2f}"
             if line.gain.is_tested and line.p_holm is not None:
                 gain += f" ({100 * line.gain.low:+.2f} to {100 * line.gain.high:+.2f})"
+                gain += f", {line.pairs} pairs" if line.pairs != line.runs else ""
                 p_value = f"{line.gain.p_value:.3f}"
                 p_holm = f"{line.p_holm:.3f}"
         rows.append(

@@ -207,6 +207,8 @@ def _gain_row(study: StudyFolder, line: Line, reach: float) -> dict[str, Any]:
     }
     if line.gain is not None:
         row |= _gain_columns(line.gain, line.p_holm, line.pairs)
+        if line.pairs != line.runs:  # the means are over fewer runs
+            row["range"] = f"{row['range']} ({line.pairs} pairs)"
         mean, low, high = (100 * value for value in (line.gain.mean, line.gain.low, line.gain.high))
         row["chart"] = interval(mean, low, high, reach, study.colour(line.objective))
     return row

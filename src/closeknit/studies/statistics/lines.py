@@ -92,7 +92,8 @@ class ConfidenceLine:
 class Line:
     """The means of one objective on one data set at one size, and its gain over the baseline.
 
-    Means and gain are over the same runs: those with a seed and fold that all objectives have.
+    Means are over the seeds and folds that all objectives have, so that they can be compared. The
+    gain is over all seeds and folds that the objective has in common with the baseline.
     """
 
     data: str
@@ -155,10 +156,11 @@ def summarise(
 ) -> list[Line]:
     """One line for each data set, size and objective, in the order of the rows, the baseline first.
 
-    Means and gains are over the seeds and folds that all objectives of a data set and size share,
-    with the same test rows. Holm's correction is applied per objective, over all data sets and
-    sizes on which the objective is tested. Without `predictions`, runs that are not tested on folds
-    have gains without a test, and lines say nothing about confidence.
+    Means are over the seeds and folds that all objectives of a data set and size share, with the
+    same test rows, and a gain over those that an objective shares with the baseline. Holm's
+    correction is applied per objective, over all data sets and sizes on which it is tested. Without
+    `predictions`, runs that are not tested on folds have gains without a test, and lines say
+    nothing about confidence.
     """
     lines: list[Line] = []
     for data, size in dict.fromkeys((row.data, row.size) for row in rows):
@@ -169,13 +171,18 @@ def summarise(
             objective: {(row.seed, row.fold): row for row in cell if row.objective == objective}
             for objective in sorted(objectives, key=lambda name: name != baseline)
         }
-        shared, together = _shared_places(runs_of, stored)
+        in_common = _places_in_common(runs_of, stored)
+        shared, together = _shared_places(runs_of, in_common)
         for objective, own in runs_of.items():
             alone = objective not in together
             rows_of_line = list(own.values()) if alone else [own[place] for place in shared]
             pairs: list[tuple[Scored, Scored]] = []
-            if objective != baseline and {objective, baseline} <= together:
-                pairs = [(own[place], runs_of[baseline][place]) for place in shared]
+            if objective != baseline and baseline in runs_of:  # then it is the first one
+                pairs = [
+                    (row, runs_of[baseline][place])
+                    for place, row in own.items()
+                    if place in in_common[objective]
+                ]
             left_out = len(own) - len(rows_of_line)
             line = _line(rows_of_line, pairs, stored)
             lines.append(dataclasses.replace(line, left_out=left_out, alone=alone))
@@ -190,17 +197,14 @@ def _stored(cell: Sequence[Scored], predictions: PredictionsOf | None) -> dict[s
     return {key: stored for key, stored in found.items() if stored is not None}
 
 
-def _shared_places(
+def _places_in_common(
     runs_of: Mapping[str, Mapping[Place, Scored]], stored: Mapping[str, Predictions]
-) -> tuple[list[Place], set[str]]:
-    """The seeds and folds that the objectives share, and the objectives that share them.
-
-    An objective that shares no run with the first one, the baseline, is left out. So is one that
-    would leave no run in common; the objectives with most runs in common with the first are taken
-    before the others.
+) -> dict[str, set[Place]]:
+    """For each objective but the first: the seeds and folds that it has in common with the first,
+    with the same test rows.
     """
     first, *others = runs_of
-    in_common = {
+    return {
         objective: {
             place
             for place, row in runs_of[objective].items()
@@ -208,8 +212,20 @@ def _shared_places(
         }
         for objective in others
     }
+
+
+def _shared_places(
+    runs_of: Mapping[str, Mapping[Place, Scored]], in_common: Mapping[str, set[Place]]
+) -> tuple[list[Place], set[str]]:
+    """The seeds and folds that the objectives share, and the objectives that share them.
+
+    An objective that shares no run with the first one, the baseline, is left out. So is one that
+    would leave no run in common; the objectives with most runs in common with the first are taken
+    before the others.
+    """
+    first = next(iter(runs_of))
     shared, together = set(runs_of[first]), {first}
-    for objective in sorted(others, key=lambda name: -len(in_common[name])):
+    for objective in sorted(in_common, key=lambda name: -len(in_common[name])):
         if shared & in_common[objective]:
             shared &= in_common[objective]
             together.add(objective)
