@@ -119,7 +119,7 @@ def _objective_differences(found: Identity, asked: Identity) -> list[str]:
     ]
     settings, now = _without_encoder(found["settings"]), _without_encoder(asked["settings"])
     if found.get("encoder") != asked["encoder"]:
-        names = [one["settings"]["encoder"]["name"] for one in (found, asked)]
+        names = [one["settings"]["encoder"]["name"] or "the bundled one" for one in (found, asked)]
         listed.append(f"it had another encoder ({names[0]}, now {names[1]})")
     return listed + _setting_differences(settings, now)
 
