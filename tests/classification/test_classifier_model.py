@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from closeknit import TextClassifier
 from closeknit.classification.config import RunConfig
 from closeknit.classification.fit import ClassifierFit
 from closeknit.classification.model import Model
 from closeknit.data import from_python
 from closeknit.errors import DataError, ModelError
+from closeknit.models.folder import is_known
 from conftest import rebuilt_objective
 
 KINDS = ["bert", "roberta", "albert", "electra", "distilbert", "xlnet", "modernbert"]
@@ -324,3 +326,44 @@ def test_evaluation_gives_scikit_learns_numbers(saved, small):
     )
     assert scores["n"] == 36
     assert sum(own["n"] for own in scores["per_class"].values()) == 36
+
+
+def test_a_model_tells_which_rows_it_was_trained_on(tiny, small_csv, closeknit, tmp_path):
+    """By hashes of the rows, not by texts; letters and signs make no other row."""
+    words = ("--encoder", tiny(), "--set", "encoder.max_length=16", "--epochs", 1)
+    closeknit("train", small_csv, "--out", "model", *words)
+    _, *rows = small_csv.read_text().splitlines()
+    done = closeknit("evaluate", "model", small_csv, "--json")
+    trained_on = json.loads(done.stdout)["trained_on"]
+    assert 0 < trained_on <= len(rows)
+    assert f"{trained_on} of the {len(rows)} rows were part of the training" in done.stderr
+    (tmp_path / "new.csv").write_text("text,label\nanother one,lost\nmore of it,late\n")
+    done = closeknit("evaluate", "model", "new.csv", "--json")
+    assert json.loads(done.stdout)["trained_on"] == 0 and "part of the training" not in done.stderr
+    path = tmp_path / "model" / "trained-rows.npy"
+    hashes = np.load(path, allow_pickle=False)
+    assert hashes.dtype == np.uint64 and len(hashes) <= len(rows)
+    assert (
+        "trained-rows.npy"
+        in json.loads((tmp_path / "model" / "closeknit.json").read_text())["files"]
+    )
+    assert is_known("trained-rows.npy")
+    size = path.stat().st_size
+    path.write_bytes(b"x" * size)
+    assert "is damaged" in closeknit("evaluate", "model", small_csv, code=2).stderr
+
+
+def test_a_saved_classifier_of_python_knows_its_training_rows_too(tiny, small, tmp_path):
+    texts, labels = small
+    model = TextClassifier(encoder=tiny(), epochs=1, max_length=16).fit(texts, labels)
+    assert model.evaluate([text.title() + " !" for text in texts], labels)["trained_on"] == len(
+        texts
+    )
+    model.save(tmp_path / "model")
+    loaded = TextClassifier.load(tmp_path / "model")
+    assert loaded.evaluate(texts, labels)["trained_on"] == len(texts)
+    (tmp_path / "model" / "trained-rows.npy").unlink()  # as in models of earlier versions
+    facts = json.loads((tmp_path / "model" / "closeknit.json").read_text())
+    del facts["files"]["trained-rows.npy"]
+    (tmp_path / "model" / "closeknit.json").write_text(json.dumps(facts))
+    assert "trained_on" not in TextClassifier.load(tmp_path / "model").evaluate(texts, labels)

@@ -59,7 +59,8 @@ def test_a_text_in_the_place_of_a_file_is_told_where_it_goes(workshop, closeknit
 def test_evaluate_predict_and_embed(workshop, closeknit):
     model, data = str(workshop / "model"), str(workshop / "small.csv")
     scores = json.loads(closeknit("evaluate", model, data, "--json").stdout)
-    assert set(scores) == {"accuracy", "weighted_f1", "macro_f1", "mcc", "n", "per_class"}
+    measures = {"accuracy", "weighted_f1", "macro_f1", "mcc"}
+    assert set(scores) == {*measures, "n", "per_class", "trained_on"}
     assert scores["n"] == 36
     assert scores["accuracy"] > 0.8
     assert "precision" in closeknit("evaluate", model, data).stdout

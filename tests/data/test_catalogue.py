@@ -156,6 +156,40 @@ def test_a_users_folder_of_the_same_name_is_not_the_catalogues(tmp_path, monkeyp
     assert not catalogue.is_catalogue_name("cr")
 
 
+def test_a_users_folder_with_a_name_of_the_catalogue_keeps_all_its_rows(
+    tmp_path, monkeypatch, capsys
+):
+    folder = tmp_path / "mine" / "goemotions"
+    folder.mkdir(parents=True)
+    (folder / "all.csv").write_text("text,label\na,joy\nb,neutral\n,joy\n")
+    with pytest.raises(DataError, match=r"blank|empty"):  # of the catalogue, it would be left out
+        catalogue.load(folder)
+    (folder / "all.csv").write_text("text,label\na,joy\nb,neutral\n")
+    assert catalogue.load(folder).training.labels == ["joy", "neutral"]
+    assert capsys.readouterr().err == ""
+    monkeypatch.chdir(folder.parent)
+    assert catalogue.load("goemotions").training.labels == ["joy", "neutral"]
+    assert "goemotions is the folder here, not the data set of the" in capsys.readouterr().err
+    monkeypatch.setenv("CLOSEKNIT_DATA", str(folder.parent))
+    for source in ("goemotions", folder):
+        assert catalogue.is_catalogue_name(str(source))
+        assert catalogue.load(source).training.labels == ["joy"]
+
+
+def test_a_folder_beside_a_name_of_the_catalogue_is_told(tmp_path, monkeypatch, capsys):
+    (tmp_path / "messages").mkdir()
+    (tmp_path / "messages" / "march.csv").write_text("text,label\na,x\nb,y\n")
+    monkeypatch.chdir(tmp_path)
+    assert len(catalogue.load("messages").training.classes) == 12
+    said = capsys.readouterr().err
+    assert "messages is the data set of the catalogue (bundled); the folder messages here" in said
+    with pytest.raises(DataError, match="has no data files"):
+        catalogue.load("./messages")
+    (tmp_path / "messages" / "train.csv").write_text("text,label\na,x\nb,y\n")
+    assert catalogue.load("messages").training.classes == ["x", "y"]
+    assert "messages is the folder here" in capsys.readouterr().err
+
+
 # ---------------------------------------------------------------- real data
 
 

@@ -222,3 +222,30 @@ def test_folders_without_data_or_with_two_files_of_a_part_are_refused(tmp_path):
         write(tmp_path, suffix)
     with pytest.raises(DataError, match=r"holds all\.csv and all\.tsv; keep one of them"):
         read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"),
+    [
+        ([1, 1.0], "1 is int in row 1, 1.0 is float in row 2"),
+        ([1, "1", 1], "1 is int in row 1, '1' is str in row 2"),
+        ([1, True], "1 is int in row 1, True is bool in row 2"),
+        ([1, 1.0, True, "1"], "'1' is str in row 4"),
+    ],
+)
+def test_labels_of_several_kinds_are_refused(tmp_path, labels, shown):
+    """They would be several classes: 1, 1.0, True and the text "1"."""
+    path = tmp_path / "rows.jsonl"
+    rows = [{"text": f"text {row}", "label": label} for row, label in enumerate(labels)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match="labels are of several kinds") as refused:
+        read_file(path)
+    assert shown in str(refused.value)
+
+
+@pytest.mark.parametrize("labels", [[1, 2], [True, False], ["1", "2"]])
+def test_labels_of_one_kind_are_read(tmp_path, labels):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"text": f"text {row}", "label": label} for row, label in enumerate(labels)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_file(path).labels == [str(label) for label in labels]

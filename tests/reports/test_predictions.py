@@ -124,6 +124,13 @@ def test_a_mistake_of_several_runs_counts_once_with_its_highest_confidence():
     assert len(predictions.confident_mistakes([with_text(0.6), other], 1)) == 1
 
 
+def test_runs_that_stored_no_text_of_a_mistake_count_too():
+    stored = run([0, 0], [1, 0], confidence=np.array([0.6, 0.9]), texts={0: "zero"})
+    silent = run([0, 0], [1, 1], confidence=np.array([0.8, 0.9]), texts={})
+    found = predictions.confident_mistakes([stored, *[silent] * 39], 5)
+    assert [(m.row, m.text, m.confidence, m.runs) for m in found] == [(0, "zero", 0.8, 40)]
+
+
 def test_entropy_is_split_by_outcome_and_missing_numbers_are_left_out():
     one = run([0, 0, 0], [0, 1, 1], entropy=np.array([0.1, 0.7, math.nan]))
     right, wrong = predictions.entropy_by_outcome([one])

@@ -411,7 +411,7 @@ def test_choosing_on_the_reported_folds_is_said_in_red(tmp_path):
         tmp_path / "study", data={"mr": 2}, selection="paper", tested=40, points=8, folds=2
     )
     page = write_report(folder).read_text()
-    assert 'class="banner"' in page and "These scores are optimistic." in page
+    assert 'class="banner"' in page and "These scores are optimistic: " in page
     assert page.count("Too high by") == 1
     (folder / "trials.jsonl").unlink()
     assert "no trials are stored" in write_report(folder).read_text()

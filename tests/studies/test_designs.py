@@ -8,13 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_study import results_of
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from small_study import ONE_THREAD, results_of, study_maker
 
 from closeknit.classification.config import RunConfig
-from closeknit.data import from_python
+from closeknit.data import folds, from_python
+from closeknit.data.distinct_texts import folds_of_distinct_texts, row_keys
 from closeknit.errors import ConfigError, DataError
 from closeknit.studies.designs import StudyData, make_folds
 from closeknit.studies.plan import JobPlanner
+from closeknit.studies.run import run_study
+from closeknit.studies.search import SearchConfig
 from closeknit.studies.study import Source, Study
 from closeknit.studies.study_file import read_study
 
@@ -22,7 +27,7 @@ OBJECTIVES = {"cross_entropy": RunConfig()}
 
 
 def study(source="messages", **more):
-    return Study((Source(str(source)),), OBJECTIVES, seeds=(1, 2), **more)
+    return Study((Source(str(source)),), OBJECTIVES, **{"seeds": (1, 2), **more})
 
 
 def write_parts(folder: Path, train, test) -> Path:
@@ -204,6 +209,15 @@ def test_the_command_compares_a_few_shots_on_the_official_part(compare, tmp_path
     before = results_of(tmp_path / "study")
     compare("--test", "official", "--shots", 2)
     assert results_of(tmp_path / "study") == before
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    printed = compare("--test", "official", "--shots", 2, "--json").stdout
+    assert json.loads(printed, parse_constant=refuse)["lines"][0]["gain"] is None
+    one_pair = compare("--test", "official", "--seeds", 1, "--json", out="one").stdout
+    lines = json.loads(one_pair, parse_constant=refuse)["lines"]
+    assert lines[1]["gain"]["low"] is None and lines[1]["p_holm"] is None
     said = compare("--shots", 2, code=2).stderr
     assert "holds runs that were tested on official test parts" in said
 
@@ -226,3 +240,129 @@ def test_rows_of_a_design_are_whole_numbers():
     few = study(shots=(3,))
     for fold in make_folds(few, StudyData.load(few)):
         assert fold.train.dtype == fold.test.dtype == np.int64
+
+
+# ---------------------------------------------------------------- equal texts
+
+
+def repeated(path: Path, times: int) -> Path:
+    """A file in which every text stands several times, in other letters and with other signs."""
+    signs = ("{}", "{}!", "{} ...")
+    rows = [
+        f'"{signs[turn % 3].format(f"{word} number {i}")}",{word}'
+        for i in range(20)
+        for word in ("late", "Lost")
+        for turn in range(times)
+    ]
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("sizes", [(0,), (90,)])
+def test_rows_with_the_same_text_are_in_the_same_fold(tmp_path, sizes):
+    made = study(repeated(tmp_path / "rows.csv", 3), sizes=sizes, folds=4, seeds=(2, 16))
+    data, said = StudyData.load(made), []
+    texts = row_keys(data.examples["rows"])
+    for fold in make_folds(made, data, said.append):
+        assert not {texts[row] for row in fold.train} & {texts[row] for row in fold.test}
+    assert len(said) == 1 and "rows with the same text are in the same fold" in said[0]
+    if sizes == (0,):
+        assert "rows, 120 rows: 120 rows have the text of another row" in said[0]
+        tested = np.concatenate([fold.test for fold in make_folds(made, data, said.append)[:4]])
+        assert sorted(tested.tolist()) == list(range(120))
+
+
+def test_divided_equal_texts_are_counted(tmp_path):
+    made = study(
+        repeated(tmp_path / "rows.csv", 3), sizes=(0,), folds=4, seeds=(2,), equal_texts="divided"
+    )
+    data, said = StudyData.load(made), []
+    texts = row_keys(data.examples["rows"])
+    count = sum(
+        texts[row] in {texts[row] for row in fold.train}
+        for fold in make_folds(made, data, said.append)
+        for row in fold.test
+    )
+    assert count and f"{count:,} of the 120 test rows have a text that is among" in said[0]
+
+
+@pytest.mark.parametrize("choice", ["together", "divided"])
+def test_different_texts_have_the_folds_of_their_rows(tmp_path, choice):
+    made = study(
+        repeated(tmp_path / "rows.csv", 1), sizes=(0,), folds=4, seeds=(2,), equal_texts=choice
+    )
+    data, said = StudyData.load(made), []
+    found = [(fold.train, fold.test) for fold in make_folds(made, data, said.append)]
+    expected = folds(data.examples["rows"].required_labels, 4, 2)
+    for (train, test), (expected_train, expected_test) in zip(found, expected, strict=True):
+        assert np.array_equal(train, expected_train) and np.array_equal(test, expected_test)
+    assert said == []
+
+
+def test_the_validation_parts_of_a_search_keep_equal_texts_together(tmp_path):
+    made = study(
+        repeated(tmp_path / "rows.csv", 3),
+        sizes=(0,),
+        folds=2,
+        seeds=(2,),
+        search=SearchConfig(method="random", trials=2),
+        spaces={"cross_entropy": {"train.lr": [0.1, 0.2]}},
+    )
+    data = StudyData.load(made)
+    texts = row_keys(data.examples["rows"])
+    all_folds = make_folds(made, data, lambda _: None)
+    for generator in JobPlanner(made, data).generators(all_folds, {}):
+        for job in next(generator):
+            assert not {texts[row] for row in job.train} & {texts[row] for row in job.test}
+
+
+def test_too_few_distinct_texts_for_folds_are_a_sentence(tmp_path):
+    (tmp_path / "few.csv").write_text("text,label\n" + "late,a\nlost,b\n" * 8)
+    made = study(tmp_path / "few.csv", sizes=(0,), folds=4)
+    with pytest.raises(DataError, match="4 folds need a class with at least 4 distinct texts"):
+        make_folds(made, StudyData.load(made), lambda _: None)
+
+
+@given(
+    labels=st.lists(st.sampled_from("abc"), min_size=12, max_size=40),
+    groups=st.integers(0, 2**32),
+    k=st.integers(2, 3),
+)
+def test_folds_of_distinct_texts_test_each_row_once_and_divide_no_text(labels, groups, k):
+    generator = np.random.default_rng(groups)
+    group_of = generator.integers(0, len(labels), len(labels))
+    first = {group: row for row, group in reversed(list(enumerate(group_of.tolist())))}
+    assume(max(Counter(labels[row] for row in first.values()).values()) >= k)
+    assume(len({labels[row] for row in first.values()}) > 1)
+    pairs = folds_of_distinct_texts(labels, group_of, k, 7)
+    assert sorted(np.concatenate([test for _, test in pairs]).tolist()) == list(range(len(labels)))
+    for train, test in pairs:
+        assert not set(group_of[train].tolist()) & set(group_of[test].tolist())
+        assert len(train) + len(test) == len(labels)
+
+
+def test_a_folder_of_an_earlier_version_resumes_with_the_folds_that_it_has(tiny, tmp_path):
+    source = repeated(tmp_path / "rows.csv", 3)
+    make = study_maker(tiny(), source)
+    old = make(("cross_entropy",), seeds=(2,), equal_texts="divided")
+    run_study(old, tmp_path / "out", place=ONE_THREAD, show=False)
+    path = tmp_path / "out" / "study.json"
+    facts = json.loads(path.read_text())
+    del facts["equal_texts"], facts["identities"]  # earlier versions record neither
+    path.write_text(json.dumps(facts))
+    lines = [json.loads(line) for line in results_of(tmp_path / "out")]
+    for line in lines:
+        line |= {"tested": "", "seconds": 1.0}
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "out" / "results.jsonl").write_text(text)
+    before = results_of(tmp_path / "out")
+    resumed = make(("cross_entropy",), seeds=(2, 16), equal_texts="")
+    run_study(resumed, tmp_path / "out", place=ONE_THREAD, show=False)
+    assert set(before) < set(results_of(tmp_path / "out"))
+    with pytest.raises(ConfigError, match="equal_texts was divided and is together"):
+        other = make(("cross_entropy",), seeds=(3,), equal_texts="together")
+        run_study(other, tmp_path / "out", place=ONE_THREAD, show=False)
+    new = run_study(
+        make(("cross_entropy",), equal_texts=""), tmp_path / "new", place=ONE_THREAD, show=False
+    )
+    assert not {result.key for result in new} & {json.loads(line)["key"] for line in before}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 from types import SimpleNamespace
@@ -14,14 +15,8 @@ from sklearn.metrics import f1_score
 
 from closeknit.studies.predictions import Predictions
 from closeknit.studies.statistics import PairedRun, row_values, seeds_and_rows_test, summarise
-from closeknit.studies.tables import (
-    accuracy_table,
-    confidence_table,
-    gain_in_words,
-    how_tested,
-    markdown_report,
-    near_table,
-)
+from closeknit.studies.statistics.in_words import gain_in_words, how_tested
+from closeknit.studies.tables import accuracy_table, confidence_table, markdown_report, near_table
 
 
 def weighted_f1_by_hand(expected, predicted):
@@ -170,8 +165,11 @@ def run(objective, seed, right, *, test="official", shots=0, near=None):
         accuracy=right,
         seconds=1.0,
         source="",
+        catalogue=None,
+        tested="",
         test=test,
         shots=shots,
+        selection="fixed",
         key=f"{objective}{seed}",
         near_other_label=near,
         truncated=None,
@@ -218,6 +216,14 @@ def test_lines_of_an_official_test_part_are_tested_over_seeds_and_rows():
     assert "predictions that a test needs are missing" in gain_in_words(untested, "base")
     assert "over seeds and test rows together" in how_tested([base, new])
     assert "Nadeau and Bengio" not in how_tested([base, new])
+
+
+def test_runs_with_other_rows_in_their_predictions_are_no_pairs():
+    predictions = {key: stored(key, [0, 1, 1, 0]) for key in ("base1", "base2", "new1", "new2")}
+    moved = dataclasses.replace(predictions["new2"], rows=np.arange(4) + 1)
+    rows = [run(name, seed, 0.5) for name in ("base", "new") for seed in (1, 2)]
+    assert summarise(rows, "base", predictions.get)[1].pairs == 2
+    assert summarise(rows, "base", {**predictions, "new2": moved}.get)[1].pairs == 1
 
 
 def test_confidence_is_in_bits_with_a_paired_test():

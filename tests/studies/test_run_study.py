@@ -17,9 +17,11 @@ from closeknit.reports.study_page import write_report
 from closeknit.storage import lock_folder
 from closeknit.studies import runners
 from closeknit.studies.folder import StudyFolder
+from closeknit.studies.plan import JobPlanner
 from closeknit.studies.run import run_study
 from closeknit.studies.search import SearchConfig
 from closeknit.studies.study import Source, with_options
+from closeknit.training.config import OPEN_SETTINGS
 
 
 @pytest.fixture
@@ -349,3 +351,156 @@ def test_a_study_says_once_per_data_set_how_many_texts_are_cut(study, small_csv,
     run_study(study(seeds=(2,)), tmp_path / "whole", place=ONE_THREAD)  # no text is cut
     assert "longer than" not in capsys.readouterr().err
     assert "were cut" not in (tmp_path / "whole" / "table.md").read_text()
+
+
+# ---------------------------------------------------------------- what a folder puts together
+
+
+def changed(study, **settings):
+    """The same study with other settings of all objectives, written as `train__epochs`."""
+    options = {name.replace("__", "."): value for name, value in settings.items()}
+    configs = {name: with_options(config, options) for name, config in study.objectives.items()}
+    return dataclasses.replace(study, objectives=configs)
+
+
+@pytest.fixture(params=["recorded", "not recorded"])
+def run_in_folder(study, tmp_path, request):
+    """A folder with the runs of seed 2; earlier versions did not record what identifies them."""
+    out = tmp_path / "out"
+    run_study(study(seeds=(2,)), out, place=ONE_THREAD, show=False)
+    if request.param == "not recorded":
+        path = out / "study.json"
+        facts = json.loads(path.read_text())
+        del facts["identities"]
+        path.write_text(json.dumps(facts))
+        lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+        for line in lines:
+            del line["tested"]
+        (out / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"train__epochs": 2}, "train.epochs was 1 and is 2"),
+        ({"encoder__pooling": "mean"}, "encoder.pooling was first and is mean"),
+        ({"train__batch_size": 0}, "holds runs of"),  # the key tells what it comes to
+    ],
+)
+def test_other_seeds_with_other_settings_are_refused(study, run_in_folder, settings, words):
+    before = (run_in_folder / "results.jsonl").read_bytes()
+    other = changed(study(seeds=(16,)), **settings)
+    with pytest.raises(ConfigError, match=words):
+        run_study(other, run_in_folder, place=ONE_THREAD, show=False)
+    assert (run_in_folder / "results.jsonl").read_bytes() == before
+
+
+def test_another_encoder_with_another_seed_is_refused(study, run_in_folder):
+    other = changed(study(seeds=(16,)), encoder__name="textcnn")
+    with pytest.raises(ConfigError, match="another encoder"):
+        run_study(other, run_in_folder, place=ONE_THREAD, show=False)
+
+
+def test_other_folds_or_rows_with_another_seed_are_refused(study, run_in_folder, small_csv):
+    with pytest.raises(ConfigError, match="folds was 2 and is 3"):
+        run_study(study(seeds=(16,), folds=3), run_in_folder, place=ONE_THREAD, show=False)
+    head, *rows = small_csv.read_text().splitlines()
+    small_csv.write_text("\n".join([head, *reversed(rows)]) + "\n")
+    with pytest.raises(ConfigError, match=r"holds runs of .*rows"):
+        run_study(study(seeds=(16,)), run_in_folder, place=ONE_THREAD, show=False)
+
+
+def test_the_same_settings_with_another_seed_are_accepted(study, run_in_folder):
+    results = run_study(study(seeds=(16,)), run_in_folder, place=ONE_THREAD, show=False)
+    assert len(results) == 4 and len(results_of(run_in_folder)) == 8
+
+
+def test_settings_of_an_objective_without_runs_bind_nobody(study, tmp_path):
+    out = tmp_path / "out"
+    run_study(study(seeds=(2,)), out, place=ONE_THREAD, show=False)
+    (out / "results.jsonl").unlink()
+    run_study(changed(study(seeds=(2,)), train__epochs=2), out, place=ONE_THREAD, show=False)
+    facts = json.loads((out / "study.json").read_text())["identities"]
+    assert facts["objectives"]["supcon"]["settings"]["train"]["epochs"] == 2
+    assert facts["data"]["small"]["folds"] == 2
+
+
+def test_a_folder_remembers_the_objectives_of_earlier_commands(study, tmp_path):
+    out = tmp_path / "out"
+    run_study(study(seeds=(2,)), out, place=ONE_THREAD, show=False)
+    run_study(study(("cross_entropy",), seeds=(2,)), out, place=ONE_THREAD, show=False)
+    with pytest.raises(ConfigError, match=r"runs of supcon .* train\.lr was 0\.001 and is 0\.002"):
+        other = changed(study(("supcon",), seeds=(16,)), train__lr=2e-3)
+        run_study(other, out, place=ONE_THREAD, show=False)
+
+
+# ---------------------------------------------------------------- open settings
+
+
+@pytest.fixture
+def opened(study, monkeypatch):
+    """A study with open settings, which come to something else when rows are held out."""
+    monkeypatch.setattr("closeknit.training.config.EPOCHS_OF_1000", 0.9)
+    made = changed(
+        study(("cross_entropy",), seeds=(2,)),
+        train__epochs=0,
+        train__batch_size=0,
+        train__lr_scale=0.0,
+        train__validation=0.4,
+    )
+    train = made.objectives["cross_entropy"].train
+    assert train.settled(18, 3).epochs != train.settled(11, 3).epochs
+    return made
+
+
+def test_results_hold_what_open_settings_came_to(opened, tmp_path):
+    results = run_study(opened, tmp_path / "out", place=ONE_THREAD, show=False)
+    train = opened.objectives["cross_entropy"].train
+    for result in results:
+        found = result.settings["train"]
+        settled = train.settled(11, 3)  # of the rows that were left to learn from
+        assert (found["epochs"], found["batch_size"], found["lr_scale"]) == (
+            settled.epochs,
+            settled.batch_size,
+            settled.lr_scale,
+        )
+        assert result.steps == found["epochs"]  # one batch has all 11 rows
+
+
+def test_a_run_with_held_out_rows_is_not_taken_for_another(opened, tmp_path):
+    """Open settings are resolved for the rows that are learnt from, in the key too."""
+    out = tmp_path / "out"
+    run_study(opened, out, place=ONE_THREAD, show=False)
+    train = opened.objectives["cross_entropy"].train.settled(18, 3)
+    all_rows = {name: getattr(train, name) for name in ("epochs", "batch_size", "lr_scale")}
+    other = changed(opened, **{f"train__{name}": value for name, value in all_rows.items()})
+    with pytest.raises(ConfigError, match=r"train\.epochs was 0 and is"):
+        run_study(other, out, place=ONE_THREAD, show=False)
+    (out / "study.json").write_text("{}")  # the key alone tells it too
+    with pytest.raises(ConfigError, match="holds runs of cross_entropy"):
+        run_study(other, out, place=ONE_THREAD, show=False)
+
+
+def test_runs_whose_key_resolved_open_settings_for_all_rows_are_recognised(
+    opened, tmp_path, monkeypatch
+):
+    out = tmp_path / "out"
+    as_before = JobPlanner._rows_learnt_from
+    monkeypatch.setattr(JobPlanner, "_rows_learnt_from", lambda self, config, fold: len(fold.train))
+    run_study(opened, out, place=ONE_THREAD, show=False)
+    monkeypatch.setattr(JobPlanner, "_rows_learnt_from", as_before)
+    (out / "study.json").write_text("{}")
+    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    for line in lines:  # earlier versions wrote the settings as they were asked for
+        line["settings"]["train"] |= {"epochs": 0, "batch_size": 0, "lr_scale": 0.0}
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (out / "results.jsonl").write_text(text)
+    settled = opened.objectives["cross_entropy"].train.settled(18, 3)
+    named = {f"train__{name}": getattr(settled, name) for name in OPEN_SETTINGS}
+    with pytest.raises(ConfigError, match=r"train\.epochs was 0 and is"):  # the key is the same
+        run_study(changed(opened, **named), out, place=ONE_THREAD, show=False)
+    assert len(run_study(opened, out, place=ONE_THREAD, show=False)) == 2
+    assert (out / "results.jsonl").read_text() == text
+    more = dataclasses.replace(opened, seeds=(2, 16))
+    assert len(run_study(more, out, place=ONE_THREAD, show=False)) == 4

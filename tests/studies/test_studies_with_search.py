@@ -10,6 +10,7 @@ from small_study import ONE_THREAD, results_of, study_maker, without_seconds
 
 from closeknit.errors import TrainingError
 from closeknit.json_lines import read_json_lines
+from closeknit.reports.study_page import write_report
 from closeknit.studies import folder
 from closeknit.studies.jobs import Outcome
 from closeknit.studies.plan import JobPlanner
@@ -167,6 +168,43 @@ def test_choosing_on_the_reported_folds_is_called_optimistic(study, tmp_path):
     assert sum(r.weighted_f1 for r in results) / 4 == pytest.approx(best)
     text = (tmp_path / "out" / "table.md").read_text()
     assert "optimistic" in text and "left out of the choice" in text
+
+
+@pytest.mark.parametrize("searched_first", [True, False])
+def test_only_objectives_chosen_on_the_reported_folds_are_called_optimistic(
+    study, tmp_path, searched_first
+):
+    """Whatever the last command was: the runs say how their settings were chosen."""
+    searched = study(
+        names=("cross_entropy",),
+        seeds=(2,),
+        search=SearchConfig(method="random", trials=2),
+        selection="paper",
+        spaces={"cross_entropy": {"train.lr": [1e-4, 1e-2]}},
+    )
+    plain = study(names=("supcon",), seeds=(2,))
+    for made in (searched, plain) if searched_first else (plain, searched):
+        run_study(made, tmp_path / "out", place=ONE_THREAD, show=False)
+    text = (tmp_path / "out" / "table.md").read_text()
+    assert "**The scores of cross_entropy are optimistic" in text
+    page = write_report(tmp_path / "out").read_text()
+    assert "The scores of cross_entropy are optimistic" in page
+    assert "cross_entropy: the settings were chosen on the same folds" in page
+    assert "supcon: the settings were fixed beforehand" in page
+
+
+def test_an_objective_without_a_search_space_is_not_optimistic(study, tmp_path):
+    made = study(
+        seeds=(2,),
+        search=SearchConfig(method="random", trials=2),
+        selection="paper",
+        spaces={"cross_entropy": {"train.lr": [1e-4, 1e-2]}, "supcon": {}},
+    )
+    results = run_study(made, tmp_path / "out", place=ONE_THREAD, show=False)
+    assert {(r.objective, r.selection) for r in results} == {
+        ("cross_entropy", "paper"),
+        ("supcon", "fixed"),
+    }
 
 
 def test_a_setting_that_breaks_the_training_scores_nothing(study, tmp_path, monkeypatch):

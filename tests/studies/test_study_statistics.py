@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from closeknit.studies.statistics import (
     corrected_t_test,
@@ -17,17 +20,23 @@ from closeknit.studies.statistics import (
     standings,
     summarise,
 )
-from closeknit.studies.tables import (
-    csv_table,
-    gain_in_words,
-    markdown_report,
-    markdown_table,
-    overall_in_words,
-    paper_table,
-)
+from closeknit.studies.statistics.in_words import gain_in_words, overall_in_words
+from closeknit.studies.tables import csv_table, markdown_report, markdown_table, paper_table
 
 
-def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source=""):
+def row(
+    objective,
+    fold,
+    f1,
+    seed=2,
+    folds=5,
+    data="trec",
+    size=1000,
+    source="",
+    tested="",
+    selection="fixed",
+    catalogue=None,
+):
     scores = {"weighted_f1": f1, "accuracy": f1, "seconds": 1.0}
     return SimpleNamespace(
         data=data,
@@ -37,8 +46,11 @@ def row(objective, fold, f1, seed=2, folds=5, data="trec", size=1000, source="")
         fold=fold,
         folds=folds,
         source=source,
+        catalogue=catalogue,
+        tested=tested,
         test="folds",
         shots=0,
+        selection=selection,
         near_other_label=None,
         truncated=None,
         key="",
@@ -57,31 +69,116 @@ def test_the_corrected_test_on_a_case_worked_by_hand():
 
 
 def test_the_corrected_test_is_more_careful_than_the_plain_one():
-    from scipy import stats
-
     d = np.random.default_rng(0).normal(0.3, 0.5, 20)
     assert corrected_t_test(d, 0.2).p_value > stats.ttest_1samp(d, 0).pvalue
 
 
 def test_differences_without_spread():
-    assert corrected_t_test([0.0, 0.0], 0.2).p_value == 1.0
-    assert corrected_t_test([0.1, 0.1], 0.2).p_value == 0.0
-    assert corrected_t_test([0.1], 0.2).p_value == 1.0
+    """Equal differences say nothing of their spread, so that nothing can be told."""
+    rounded = [0.3 - 0.2, 0.2 - 0.1, 0.1]  # equal but for rounding
+    for differences in ([0.0, 0.0], [0.1, 0.1], rounded, [0.1]):
+        found = corrected_t_test(differences, 0.2)
+        assert found.p_value == 1.0 and not found.is_tested and math.isinf(found.high)
+    rows = [row("base", f, 0.8) for f in range(2)] + [row("new", f, 0.81) for f in range(2)]
+    new = summarise(rows, "base")[1]
+    assert new.outcome == "tie" and new.p_holm is None
+    words = gain_in_words(new, "base")
+    assert "cannot be told" in words and "p =" not in words and "p <" not in words
+
+
+def test_the_corrected_test_agrees_with_an_independent_implementation():
+    """The formula of Nadeau and Bengio, by Student's test of scipy on a rescaled statistic."""
+    generator = np.random.default_rng(4)
+    for runs, share in ((4, 0.25), (20, 0.2), (10, 0.5)):
+        d = generator.normal(0.3, 1.0, runs)
+        plain = stats.ttest_1samp(d, 0.0)
+        scale = math.sqrt((1 / runs) / (1 / runs + share / (1 - share)))
+        found = corrected_t_test(d, share)
+        t = plain.statistic * scale
+        assert found.p_value == pytest.approx(2 * stats.t.cdf(-abs(t), runs - 1), rel=1e-9)
+        low, high = plain.confidence_interval(0.95)
+        assert (found.high - found.low) * scale == pytest.approx(high - low, rel=1e-9)
+
+
+def test_what_cannot_be_tested_does_not_count_in_holms_family():
+    rows = [row("base", f, 0.8 + f / 100) for f in range(5)]
+    rows += [row("new", f, 0.9 + f / 100 + (f == 2) / 50) for f in range(5)]
+    rows += [row(name, 0, f1, data="cr") for name, f1 in (("base", 0.8), ("new", 0.9))]
+    lines = summarise(rows, "base")
+    tested, untested = (line for line in lines if line.objective == "new")
+    assert tested.gain is not None and tested.p_holm == tested.gain.p_value
+    assert untested.gain is not None and untested.p_holm is None
+    first = next(csv.DictReader(io.StringIO(csv_table([untested]))))
+    assert first["delta"] and not (first["delta_low"] or first["p_value"] or first["p_holm"])
 
 
 def test_gains_are_paired_by_seed_and_fold():
     rows = [row("base", f, 0.8 + 0.05 * f) for f in range(3)]
-    rows += [row("new", f, 0.81 + 0.05 * f) for f in (2, 0, 1)]  # in another order
+    rows += [row("new", f, 0.81 + 0.0501 * f - 1e-4) for f in (2, 0, 1)]  # in another order
     base, new = summarise(rows, "base")
     assert base.gain is None
     assert new.gain is not None
     assert new.gain.mean == pytest.approx(0.01)
-    assert new.gain.p_value < 1e-6
+    assert new.gain.p_value < 1e-3
     table = markdown_table([base, new])
     assert "| trec | 1,000 | base | 3 | 85.00 ± 5.00 |" in table
     assert "+1.00" in table
     assert "gains 1.00 points" in gain_in_words(new, "base")
     assert "chance alone is unlikely to explain this" in gain_in_words(new, "base")
+
+
+def test_means_and_gains_are_over_the_runs_that_all_objectives_share():
+    easy = [row("base", f, 0.9, seed=seed) for seed in (1, 2) for f in range(2)]
+    rows = [row("base", f, 0.3, seed=3) for f in range(2)] + easy
+    rows += [row("new", f, 0.31 + f / 100, seed=3) for f in range(2)]
+    base, new = lines = summarise(rows, "base")
+    assert (base.runs, base.left_out) == (2, 4) and (new.runs, new.left_out) == (2, 0)
+    assert base.f1_mean == pytest.approx(0.3) and new.f1_mean == pytest.approx(0.315)
+    assert new.gain is not None and new.gain.mean == pytest.approx(new.f1_mean - base.f1_mean)
+    words = "on trec (1,000 rows) over the 2 runs that all have, without 4 of base"
+    assert words in markdown_report(lines, "base")
+    assert "Finish the missing runs" not in markdown_report(summarise(easy, "base"), "base")
+
+
+def test_an_objective_without_a_shared_run_stands_alone():
+    rows = [row("base", f, 0.8 + f / 100) for f in range(3)]
+    rows += [row("new", f, 0.81 + f / 50) for f in range(3)]
+    rows += [row("other", f, 0.99, seed=16) for f in range(3)]
+    base, new, other = lines = summarise(rows, "base")
+    assert (base.runs, new.runs, other.runs) == (3, 3, 3)
+    assert other.alone and other.gain is None and not base.alone
+    assert new.gain is not None and new.gain.mean == pytest.approx(0.02)
+    text = markdown_report(lines, "base")
+    assert "99.00 ± 0.00 (alone)" in text
+    assert "other on trec (1,000 rows) has no seed and fold that all others have" in text
+
+
+def test_a_third_objective_with_few_runs_takes_no_pairs_from_the_others():
+    rows = [row("base", f, 0.8 + f / 100) for f in range(4)]
+    rows += [row("new", f, 0.81 + f / 50) for f in range(4)]
+    rows += [row("few", f, 0.9 + f / 50) for f in range(2)]
+    base, new, few = lines = summarise(rows, "base")
+    assert [line.runs for line in lines] == [2, 2, 2]
+    assert [line.left_out for line in lines] == [2, 2, 0]
+    assert new.gain is not None and few.gain is not None
+    assert (new.pairs, few.pairs) == (4, 2)
+    assert new.gain.mean == pytest.approx(0.01 + 0.01 * 1.5)
+    assert few.gain.mean == pytest.approx(few.f1_mean - base.f1_mean)
+    assert ", 4 pairs" in markdown_table(lines) and ", 2 pairs" not in markdown_table(lines)
+
+
+def test_runs_on_other_test_rows_are_no_pairs():
+    rows = [row("base", f, 0.8, tested=f"a{f}") for f in range(3)]
+    rows += [row("new", f, 0.81, tested="b0" if f == 0 else f"a{f}") for f in range(3)]
+    base, new = summarise(rows, "base")
+    assert new.pairs == 2 and base.left_out == new.left_out == 1
+
+
+def test_one_run_has_no_deviation():
+    lines = summarise([row("base", 0, 0.8), row("new", 0, 0.9)], "base")
+    for text in (markdown_report(lines, "base"), csv_table(lines)):
+        assert "± 0.00" not in text and "±0.00" not in text
+    assert next(csv.DictReader(io.StringIO(csv_table(lines))))["weighted_f1_std"] == ""
 
 
 def test_a_loss_that_may_be_chance_is_called_so():
@@ -134,8 +231,6 @@ def test_holm_runs_over_data_sets_for_each_objective():
 
 
 def test_over_data_sets_each_counts_once():
-    from scipy import stats
-
     gains, rows = {"a": 0.01, "b": 0.02, "c": 0.015, "d": -0.002}, []
     for data, gain in gains.items():
         for fold in range(5 if data == "a" else 3):  # more runs do not weigh more
@@ -148,7 +243,8 @@ def test_over_data_sets_each_counts_once():
     assert new.gain.p_value == pytest.approx(stats.ttest_1samp(values, 0.0).pvalue)
     low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
     assert (new.gain.low, new.gain.high) == pytest.approx((low, high))
-    assert new.p_holm == pytest.approx(min(1.0, 2 * new.gain.p_value))
+    assert new.p_holm == new.gain.p_value  # `same` differs nowhere, so there is nothing to test
+    assert "cannot be told" in overall_in_words(same, "base")
     assert new.p_signed_rank == pytest.approx(stats.wilcoxon(values).pvalue)
     assert (same.gain.mean, same.gain.p_value, same.p_signed_rank) == (0.0, 1.0, 1.0)
     assert "Over 4 data sets of size S, new gains 1.08 points over base" in overall_in_words(
@@ -156,6 +252,20 @@ def test_over_data_sets_each_counts_once():
     )
     assert "could be chance" in overall_in_words(new, "base")
     assert "Over 4 data sets" in markdown_report(summarise(rows, "base"), "base")
+
+
+def test_a_data_set_at_two_sizes_is_one_data_set():
+    rows = [
+        row(name, f, f1 + (name == "new") * i / 1000, data=data, size=size)
+        for i, data in enumerate(("trec", "cr", "mr"))
+        for size in (1000, 1200)
+        for f in range(3)
+        for name, f1 in (("base", 0.8), ("new", 0.81))
+    ]
+    (found,) = overall_gains(summarise(rows, "base"))
+    assert (found.data_sets, found.pools, found.comparisons) == (3, 3, 6)
+    words = overall_in_words(found, "base")
+    assert "Over 3 data sets of size S (6 comparisons, because some" in words
 
 
 def test_data_sets_of_one_source_count_once_together():
@@ -201,8 +311,6 @@ def test_two_data_sets_prove_nothing_together():
 
 
 def test_the_csv_has_the_columns_it_promises():
-    import csv
-    import io
 
     found = list(csv.DictReader(io.StringIO(csv_table(summarise(two_sets(), "base")))))
     assert list(found[0]) == (
@@ -224,9 +332,54 @@ def test_no_name_breaks_a_table_in_markdown():
 
 
 def test_scores_chosen_on_the_reported_folds_are_called_optimistic_without_an_estimate_too():
-    lines = summarise(two_sets(), "base")
-    assert "These scores are optimistic" in markdown_report(lines, "base", [])
-    assert "optimistic" not in markdown_report(lines, "base")
+    rows = two_sets()
+    assert "optimistic" not in markdown_report(summarise(rows, "base"), "base")
+    for one in rows:
+        one.selection = "paper"
+    assert "These scores are optimistic" in markdown_report(summarise(rows, "base"), "base")
+    for one in rows:
+        one.selection = "paper" if one.objective == "new" else "fixed"
+    text = markdown_report(summarise(rows, "base"), "base")
+    assert "**The scores of new are optimistic: " in text and "These scores" not in text
+
+
+@pytest.mark.parametrize(
+    ("source", "catalogue", "shown"),
+    [
+        ("trec", "trec", True),
+        ("mine/trec.csv", "", False),  # a file or folder of the user
+        ("mine/trec", "", False),
+        ("cr", "cr", False),  # another data set under the name trec
+        ("trec", None, True),  # of earlier versions
+        ("mine/trec.csv", None, False),
+        ("", None, True),
+    ],
+)
+def test_published_figures_stand_beside_data_sets_of_the_catalogue_only(source, catalogue, shown):
+    rows = [row("cross_entropy", f, 0.8, source=source, catalogue=catalogue) for f in range(2)]
+    table = paper_table(summarise(rows, "cross_entropy"))
+    assert ("published" in table) is shown
+
+
+def test_a_users_folder_shares_no_texts_with_the_catalogue():
+    def lines(catalogue):
+        names = (("mr", "x/mr"), ("sst2", "x/sst2"), ("a", "a"), ("b", "b"))
+        rows = [
+            row(
+                name,
+                f,
+                f1 + i / 100 * (name == "new"),
+                data=data,
+                source=source,
+                catalogue=catalogue,
+            )
+            for i, (data, source) in enumerate(names)
+            for f in range(3)
+            for name, f1 in (("base", 0.7), ("new", 0.71))
+        ]
+        return overall_gains(summarise(rows, "base"))
+
+    assert lines("")[0].pools == 4 and lines(None)[0].pools == 3
 
 
 def test_the_layout_of_the_paper():
@@ -282,7 +435,9 @@ def test_what_choosing_on_the_reported_folds_gains():
         trial(2, 1, 0.8),
         trial(3, 0, 1.0),
     ]
-    rows = [row("new", 0, 0.9), row("new", 1, 0.6)]
+    rows = [row("new", fold, f1, selection="paper") for fold, f1 in enumerate((0.9, 0.6))]
+    fixed = [row("new", fold, f1) for fold, f1 in enumerate((0.9, 0.6))]
+    assert optimism(fixed, trials) == []  # their trials do not belong to the reported folds
     (found,) = optimism(rows, trials)
     assert found.reported == pytest.approx(0.75)
     assert found.honest == pytest.approx(

@@ -106,6 +106,7 @@ class TextClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type:
             pass
         self.model_ = fit.model
         self.model_.label_type = kind
+        self.model_.remember_training(examples)
         self.classes_ = classes
         return self
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import numpy as np
+import numpy.typing as npt
 from torch import Tensor, nn
 
 from closeknit.charts.png import distance_map
@@ -21,6 +23,7 @@ from closeknit.classification.label_relations import (
     relate_directions,
     relate_labels,
 )
+from closeknit.data.distinct_texts import row_hashes
 from closeknit.data.examples import Examples, label_numbers
 from closeknit.data.nearest import near_other_label, scores_near_other_label
 from closeknit.encoders.encoder import Encoder
@@ -28,7 +31,7 @@ from closeknit.encoders.heads import NearestCentroid, NearestRows, build_heads, 
 from closeknit.encoders.inference import Floats, outputs, softmax
 from closeknit.encoders.tokenisers import Tokeniser
 from closeknit.encoders.tokens import Tokens
-from closeknit.errors import DataError, MissingExtra
+from closeknit.errors import DataError, MissingExtra, ModelError
 from closeknit.metrics import classification_scores
 from closeknit.models.card import model_card
 from closeknit.models.export import write_encoder
@@ -36,6 +39,7 @@ from closeknit.models.folder import (
     HEADS,
     LABEL_DISTANCE,
     OBJECTIVE,
+    TRAINED_ROWS,
 )
 from closeknit.models.saved_model import SavedModel, fill
 from closeknit.storage import read_tensors, write_tensors
@@ -56,6 +60,12 @@ class Model(SavedModel):
     label_type: str = "str"  # the type of the labels before they became names
     objective: dict[str, Tensor] = field(default_factory=dict)  # what the objective has learnt
     metrics: dict[str, Any] = field(default_factory=dict)
+    # Hashes of the training rows, sorted; None: unknown, as for models of earlier versions.
+    trained_rows: npt.NDArray[np.uint64] | None = None
+
+    def remember_training(self, examples: Examples) -> None:
+        """Remember by hashes which rows were trained on, so that `evaluate` can tell them."""
+        self.trained_rows = np.unique(row_hashes(examples))
 
     def tokens(self, examples: Examples) -> Tokens:
         """The token ids of examples that this model can read."""
@@ -81,13 +91,18 @@ class Model(SavedModel):
     def evaluate(self, examples: Examples, training: Examples | None = None) -> dict[str, Any]:
         """Scores on labelled examples; a label that the model does not know is refused.
 
-        With the training rows, `near_other_label` holds the scores on those examples whose nearest
-        training text has another label.
+        `trained_on` is the number of these examples that were part of the training, up to case and
+        punctuation, where the model knows its training rows. With the training rows,
+        `near_other_label` holds the scores on those examples whose nearest training text has
+        another label.
         """
         expected = label_numbers(examples, self.labels)
         logits, _ = self.outputs(examples)
         predicted = logits.argmax(axis=1)
         scores = classification_scores(expected, predicted, self.labels, logits)
+        if self.trained_rows is not None:
+            known = np.isin(row_hashes(examples), self.trained_rows)
+            scores["trained_on"] = int(known.sum())
         if training is not None:
             near = near_other_label(training, examples)
             found = scores_near_other_label(near, expected, predicted, self.labels)
@@ -134,6 +149,8 @@ class Model(SavedModel):
         if self.objective:
             write_tensors(folder / OBJECTIVE, self.objective)
             self._draw_label_distances(folder)
+        if self.trained_rows is not None:
+            np.save(folder / TRAINED_ROWS, self.trained_rows, allow_pickle=False)
 
     def _draw_label_distances(self, folder: Path) -> None:
         """A picture of the learnt label distances, where the objective has some and matplotlib is
@@ -153,6 +170,8 @@ class Model(SavedModel):
         fill(self.heads, read_tensors(folder / HEADS), folder / HEADS)
         if (folder / OBJECTIVE).exists():
             self.objective = read_tensors(folder / OBJECTIVE)
+        if (folder / TRAINED_ROWS).exists():
+            self.trained_rows = _read_hashes(folder / TRAINED_ROWS)
 
     @classmethod
     def read_settings(cls, tables: dict[str, Any]) -> RunConfig:
@@ -175,6 +194,16 @@ class Model(SavedModel):
             paired=facts["paired"],
             label_type=facts["label_type"],
         )
+
+
+def _read_hashes(path: Path) -> npt.NDArray[np.uint64]:
+    try:
+        hashes: npt.NDArray[np.uint64] = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError):
+        raise ModelError(f"{path} is damaged: it holds no array of numbers") from None
+    if hashes.dtype != np.uint64 or hashes.ndim != 1:
+        raise ModelError(f"{path} is damaged: it holds no list of hashes")
+    return hashes
 
 
 _NEAREST: dict[str, Any] = {"NearestCentroid": NearestCentroid, "NearestRows": NearestRows}

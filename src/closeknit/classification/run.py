@@ -62,6 +62,7 @@ def train_in_folder(
         if fit.training.number < fit.steps and world.main:
             patience = fit.session.patience
             say(f"stopped early after {patience} evaluations without gain; the best epoch is kept")
+        fit.model.remember_training(parts.train)
         metrics = fit.model.metrics
         if parts.test is not None:
             metrics["test"] = fit.model.evaluate(parts.test)

@@ -68,6 +68,13 @@ def compare(
             "sets of the catalogue."
         ),
     ] = None,
+    equal_texts: Annotated[
+        str | None,
+        typer.Option(
+            help="Rows with the same text: keep them together in one fold, or let them be divided "
+            "between training and test rows. Default: together; divided in a folder with older runs."
+        ),
+    ] = None,
     folds: Annotated[int | None, typer.Option(help="Folds per seed. Default: 5.")] = None,
     seeds: Annotated[
         str | None, typer.Option(help="Seeds, separated by commas. Default: 2,16,128,2048.")
@@ -159,6 +166,7 @@ def compare(
         "test": test,
         "shots": _whole_numbers("--shots", shots),
         "shared_texts": shared_texts,
+        "equal_texts": equal_texts,
         "folds": folds,
         "seeds": _whole_numbers("--seeds", seeds),
         "selection": selection,
@@ -189,25 +197,30 @@ def compare(
 def _print_lines(study: Study, lines: Sequence[Line]) -> None:
     """Print the tables of a study, then each comparison in words."""
     from closeknit.studies.statistics import overall_gains
+    from closeknit.studies.statistics.in_words import (
+        gain_in_words,
+        means_in_words,
+        optimistic_in_words,
+        overall_in_words,
+    )
     from closeknit.studies.tables import (
-        OPTIMISTIC,
         accuracy_table,
         confidence_table,
-        gain_in_words,
         markdown_table,
         near_table,
-        overall_in_words,
         paper_table,
     )
 
-    if study.search and study.selection == "paper":
-        print(f"{OPTIMISTIC}\n")
+    if optimistic_in_words(lines):
+        print(f"{optimistic_in_words(lines)}\n")
     print(f"{paper_table(lines)}\n\n{markdown_table(lines)}\n")
     for overall in overall_gains(lines):
         print(overall_in_words(overall, study.reference))
     for line in lines:
         if line.gain is not None:
             print(gain_in_words(line, study.reference))
+    if means_in_words(lines):
+        print(means_in_words(lines))
     for table in (accuracy_table(lines), near_table(lines), confidence_table(lines)):
         if table:
             print(f"\n{table}")

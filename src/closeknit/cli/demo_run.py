@@ -23,8 +23,9 @@ from closeknit.reports.study_page import write_report
 from closeknit.studies.results import Result
 from closeknit.studies.run import finish_study
 from closeknit.studies.statistics import Line
+from closeknit.studies.statistics.in_words import gain_in_words
 from closeknit.studies.study import Source, Study
-from closeknit.studies.tables import gain_in_words, markdown_table
+from closeknit.studies.tables import markdown_table
 
 BASELINE = "cross_entropy"
 OBJECTIVE = "triple_entropy"

@@ -32,7 +32,7 @@ def data(
     set_: DataSetOption = None,
 ) -> None:
     """List the known data sets, or describe one."""
-    from closeknit.data.catalogue import CATALOGUE, describe_source, load
+    from closeknit.data.catalogue import CATALOGUE, catalogue_name, describe_source, load
 
     if name is None:
         if set_:
@@ -41,7 +41,8 @@ def data(
         for known, entry in CATALOGUE.items():
             print(f"{known:<{width}}  {entry.about}  [{describe_source(known)}]")
         return
-    scored = name in CATALOGUE and CATALOGUE[name].scored
+    found = CATALOGUE.get(catalogue_name(name))
+    scored = found is not None and found.scored
     loaded = load(name, chosen_columns(None, set_), target="score" if scored else "label")
     for part, examples in loaded.parts.items():
         kind = "pairs of texts" if examples.pairs else "texts"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,17 @@ PARTS = ("train", "validation", "test", "score")
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on a line."""
-    print(json.dumps(value, ensure_ascii=False))
+    """Print one JSON value on a line; JSON has no infinite numbers and no NaN, so they are null."""
+    print(json.dumps(_finite(value), ensure_ascii=False, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """The value with null for each number that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def print_scores(scores: Mapping[str, Any], name: str) -> None:

@@ -75,6 +75,7 @@ def evaluate(
         raise ConfigError(
             "name the data to score the model on: a file, a folder or the name of a data set"
         )
+    from closeknit.console import say
     from closeknit.data import catalogue
 
     classifier = load_classifier(model)
@@ -85,6 +86,11 @@ def evaluate(
     if train is not None:
         training = catalogue.load(train, columns).training
     scores = classifier.evaluate(loaded.parts[chosen], training)
+    if scores.get("trained_on"):
+        say(
+            f"{scores['trained_on']} of the {scores['n']} rows were part of the training, up to case "
+            "and punctuation: the scores are better than on new texts"
+        )
     if json:
         print_json(scores)
         return

@@ -198,19 +198,30 @@ CATALOGUE: dict[str, Entry] = {
 def load(source: str | Path, columns: Columns | None = None, *, target: str = "label") -> DataSet:
     """A data set from a file, a folder, or a name of the catalogue.
 
-    With the target "score" the data set holds scored pairs instead of classes.
+    Where a name of the catalogue is the name of a folder too, it says which of them it takes. With
+    the target "score" the data set holds scored pairs instead of classes.
     """
     path = Path(source)
     name = str(source)
     columns = columns or Columns()
     if path.is_file():
         return DataSet(path.stem, {"all": read_file(path, columns, target=target)})
-    if name in CATALOGUE and not holds_data(path):
+    entry = catalogue_name(name)
+    if entry == name:
+        if path.is_dir() and not holds_data(path):
+            say(
+                f"{name} is the data set of the catalogue ({describe_source(name)}); the folder "
+                f"{name} here has no data file and is not read"
+            )
         return _load_by_name(name, columns, target)
     if path.is_dir():
-        entry = CATALOGUE.get(path.resolve().name)
-        if entry is not None:
-            return _load_from_folder(path, entry, columns, target)
+        if entry:
+            return _load_from_folder(path, CATALOGUE[entry], columns, target)
+        if name in CATALOGUE:
+            say(
+                f"{name} is the folder here, not the data set of the catalogue; rename the folder "
+                "to take that one"
+            )
         return read_folder(path, columns, target=target)
     folder = data_folder()
     if folder and os.sep not in name and (folder / name).is_dir():
@@ -272,10 +283,25 @@ def _folder_of(name: str, data: Path | None) -> Path | None:
     return None
 
 
-def is_catalogue_name(source: str) -> bool:
-    """Whether `load` takes this source for the name of a data set of the catalogue."""
+def catalogue_name(source: str) -> str:
+    """The name of the data set of the catalogue that `load` takes for this source.
+
+    It is empty for a file and for a folder of the user, whatever their names are. A folder is one
+    of the catalogue only in the folder that CLOSEKNIT_DATA names.
+    """
     path = Path(source)
-    return source in CATALOGUE and not path.is_file() and not holds_data(path)
+    if path.is_file():
+        return ""
+    if source in CATALOGUE and not holds_data(path):
+        return source
+    folder, found = data_folder(), path.resolve()
+    in_folder = folder is not None and path.is_dir() and found.parent == folder.resolve()
+    return found.name if in_folder and found.name in CATALOGUE else ""
+
+
+def is_catalogue_name(source: str) -> bool:
+    """Whether `load` takes this source for a data set of the catalogue."""
+    return bool(catalogue_name(source))
 
 
 def _check_target(name: str, entry: Entry, target: str) -> None:

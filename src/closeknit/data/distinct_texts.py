@@ -4,13 +4,17 @@ by distinct text, and the rows that stand in two parts.
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from closeknit.data.examples import Examples, Rows
-from closeknit.data.splits import split
+from closeknit.data.splits import folds, split
+from closeknit.errors import DataError
 
 
 def row_keys(examples: Examples) -> list[tuple[str, ...]]:
@@ -23,6 +27,15 @@ def row_keys(examples: Examples) -> list[tuple[str, ...]]:
         for column in columns
     ]
     return [tuple(sorted(row)) for row in zip(*words, strict=True)]
+
+
+def row_hashes(examples: Examples) -> npt.NDArray[np.uint64]:
+    """A hash (R,) of each row; rows that `row_keys` takes for the same have the same hash."""
+    hashes = (
+        hashlib.blake2b("\0".join(key).encode(), digest_size=8).digest()
+        for key in row_keys(examples)
+    )
+    return np.frombuffer(b"".join(hashes), dtype="<u8").astype(np.uint64)
 
 
 def rows_without(examples: Examples, held_out: Iterable[Examples]) -> Rows:
@@ -42,7 +55,7 @@ def split_distinct(examples: Examples, share: float, seed: int) -> tuple[Rows, R
     The distinct texts are split, stratified by class. Where all texts differ, this is the split of
     the rows. At least one row of each class is kept.
     """
-    group_of = _groups(examples)  # (R,)
+    group_of = text_groups(examples)  # (R,)
     _, first_rows = np.unique(group_of, return_index=True)  # (G,) one row of each group
     labels = examples.required_labels
     _, held_out = split([labels[row] for row in first_rows], share, seed)
@@ -60,7 +73,33 @@ def split_for_run(
     return split_distinct(examples, share, seed)
 
 
-def _groups(examples: Examples) -> Rows:
+def folds_of_distinct_texts(
+    labels: Sequence[str], group_of: Rows, k: int, seed: int
+) -> list[tuple[Rows, Rows]]:
+    """k (train, test) pairs of row numbers; all rows with the same text are tested in the same
+    fold.
+
+    The distinct texts are cut into folds, stratified by the class of their first row. `group_of`
+    (R,) are the groups of `text_groups`. Where all texts differ, these are the folds of the rows.
+    A class with few texts is kept: then some folds have no training row of this class.
+    """
+    _, first_rows, group_of = np.unique(group_of, return_index=True, return_inverse=True)
+    in_order = np.argsort(first_rows)  # groups by their first row
+    names = [labels[row] for row in first_rows[in_order]]
+    largest = max(Counter(names).values())
+    if largest < k and len(names) < len(labels):
+        raise DataError(
+            f"{k} folds need a class with at least {k} distinct texts, because rows with the same "
+            f"text are in the same fold; the largest class has {largest}. Ask for fewer folds"
+        )
+    pairs = []
+    for _, test in folds(names, k, seed, rare="keep"):
+        is_tested = np.isin(group_of, in_order[test])
+        pairs.append((np.flatnonzero(~is_tested), np.flatnonzero(is_tested)))
+    return pairs
+
+
+def text_groups(examples: Examples) -> Rows:
     """The number of the group (R,) of each row: rows with the same text are one group.
 
     Groups are numbered by their first row.

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from closeknit.data.examples import Examples, from_python
-from closeknit.data.validation import holds_no_rows, is_missing
+from closeknit.data.validation import holds_no_rows, is_missing, refuse_several_kinds
 from closeknit.errors import DataError
 
 
@@ -28,9 +28,7 @@ def labelled_examples(X: Any, y: Any, name: str) -> tuple[Examples, npt.NDArray[
     if not kinds <= {str, int, bool}:
         kind = next(kind.__name__ for kind in kinds if kind not in (str, int, bool))
         raise DataError(f"{name}: labels are of the kind {kind}; give class names or whole numbers")
-    if len(kinds) > 1:
-        shown = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise DataError(f"{name}: labels are of several kinds ({shown}); give one kind")
+    refuse_several_kinds(values, name)
     labels = np.array(values)
     return (
         from_python(X, labels.tolist(), name=name),

@@ -73,7 +73,9 @@ def check_scores(
 
 
 def check_labels(labels: Sequence[object], where: str) -> None:
-    """Refuse labels unless every row has one label, and no two labels differ only in spaces."""
+    """Refuse labels unless every row has one label, all of one kind, and no two labels differ only
+    in spaces.
+    """
     wrong = [row for row, value in enumerate(labels) if isinstance(value, _NOT_A_LABEL)]
     if wrong:
         kind = type(labels[wrong[0]]).__name__
@@ -86,6 +88,7 @@ def check_labels(labels: Sequence[object], where: str) -> None:
         raise DataError(
             f"{where}: no label in {rows_in_words(missing)}; give these rows a label, or remove them"
         )
+    refuse_several_kinds(labels, where)
     check_whole_characters(labels, where)
     first_spelling: dict[str, str] = {}
     for label in sorted(set(map(str, labels))):
@@ -95,6 +98,21 @@ def check_labels(labels: Sequence[object], where: str) -> None:
                 f'{where}: the labels "{spelling}" and "{label}" differ only in spaces; '
                 "write them in the same way"
             )
+
+
+def refuse_several_kinds(labels: Sequence[object], where: str) -> None:
+    """Refuse labels of several kinds, like 1, 1.0, true and "1", which would be several classes."""
+    first_row: dict[str, int] = {}
+    for row, label in enumerate(labels):
+        value = label.item() if isinstance(label, np.generic) else label
+        first_row.setdefault(type(value).__name__, row)
+    if len(first_row) > 1:
+        shown = ", ".join(
+            f"{labels[row]!r} is {kind} in row {row + 1}" for kind, row in first_row.items()
+        )
+        raise DataError(
+            f"{where}: labels are of several kinds ({shown}); give one kind, such as strings"
+        )
 
 
 def check_whole_characters(texts: Sequence[object], where: str) -> None:

@@ -27,6 +27,7 @@ HEADS = "heads.safetensors"
 OBJECTIVE = "objective.safetensors"
 WEIGHTS = "model.safetensors"
 LABEL_DISTANCE = "label-distance.png"
+TRAINED_ROWS = "trained-rows.npy"  # hashes of the rows that a classifier was trained on
 MISTAKES = "mistakes"
 
 _ENCODER_FILES = {
@@ -61,7 +62,7 @@ _TOKENIZER_FILES = {
 }
 
 KNOWN_FILES = frozenset(
-    {MAIN, METRICS, RUN, CARD, HEADS, OBJECTIVE, WEIGHTS, LABEL_DISTANCE}
+    {MAIN, METRICS, RUN, CARD, HEADS, OBJECTIVE, WEIGHTS, LABEL_DISTANCE, TRAINED_ROWS}
     | _ENCODER_FILES
     | _TOKENIZER_FILES
 )

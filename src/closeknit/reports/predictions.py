@@ -139,25 +139,24 @@ def scores_within(runs: Sequence[Predictions], names: Iterable[str]) -> tuple[fl
 def confident_mistakes(runs: Sequence[Predictions], limit: int) -> list[WrongPrediction]:
     """The mistakes whose text is stored, the most confident first.
 
-    The same mistake of several runs counts once.
+    The same mistake of several runs counts once, with the number of all runs that made it: a run
+    stores the texts of its most confident mistakes only.
     """
-    found: dict[tuple[int, str, str], WrongPrediction] = {}
+    texts: dict[int, str] = {}
+    confidences: dict[tuple[int, str, str], list[float]] = {}
     for run in runs:
         for i in np.flatnonzero(run.expected != run.predicted).tolist():
-            if i not in run.texts:
-                continue
             row = int(run.rows[i])
-            expected = run.labels[run.expected[i]]
-            predicted = run.labels[run.predicted[i]]
-            confidence = float(run.confidence[i])
-            times = 1
-            earlier = found.get((row, expected, predicted))
-            if earlier is not None:
-                confidence = max(confidence, earlier.confidence)
-                times += earlier.runs
-            mistake = WrongPrediction(row, run.texts[i], expected, predicted, confidence, times)
-            found[row, expected, predicted] = mistake
-    return sorted(found.values(), key=lambda mistake: (-mistake.confidence, mistake.row))[:limit]
+            mistake = (row, run.labels[run.expected[i]], run.labels[run.predicted[i]])
+            confidences.setdefault(mistake, []).append(float(run.confidence[i]))
+            if i in run.texts:
+                texts[row] = run.texts[i]
+    found = [
+        WrongPrediction(row, texts[row], expected, predicted, max(known), len(known))
+        for (row, expected, predicted), known in confidences.items()
+        if row in texts
+    ]
+    return sorted(found, key=lambda mistake: (-mistake.confidence, mistake.row))[:limit]
 
 
 def entropy_by_outcome(runs: Sequence[Predictions]) -> tuple[Floats, Floats]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from typing import Any
@@ -11,6 +10,7 @@ from closeknit.console import say
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.results import Result
 from closeknit.studies.statistics import Line, summarise
+from closeknit.studies.tables import mean_and_spread
 
 SECONDS_BETWEEN_MESSAGES = 10  # about a search, where there is no terminal
 
@@ -132,9 +132,9 @@ def _table(lines: list[Line]) -> Any:
             f"{line.size:,}",
             Text(line.objective),
             str(line.runs),
-            f"{100 * line.f1_mean:.2f} ± {100 * line.f1_std:.2f}",
+            mean_and_spread(line),
             f"{100 * line.gain.mean:+.2f}" if line.gain else "",
-            f"{line.gain.p_value:.3f}" if line.gain and math.isfinite(line.gain.low) else "",
+            f"{line.gain.p_value:.3f}" if line.gain and line.gain.is_tested else "",
         )
     return table
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from closeknit.console import say
-from closeknit.data.distinct_texts import row_keys
+from closeknit.data.catalogue import catalogue_name
+from closeknit.data.distinct_texts import folds_of_distinct_texts, row_keys, text_groups
 from closeknit.data.examples import Examples, Fingerprint, Rows
 from closeknit.data.nearest import Mask, near_other_label, scores_near_other_label
 from closeknit.data.splits import few_shot, folds, subset
@@ -57,10 +58,13 @@ class StudyData:
     examples: dict[str, Examples]
     fingerprints: dict[str, str]
     sources: dict[str, str] = field(default_factory=dict)  # what the data set was taken from
+    # The name in the catalogue, empty for a file or folder of the user.
+    catalogue_names: dict[str, str] = field(default_factory=dict)
     # Rows that may be trained on, and the official test rows. A data set that is missing here
     # has no official test rows, and all of its rows may be trained on.
     training: dict[str, Rows] = field(default_factory=dict)
     official: dict[str, Rows] = field(default_factory=dict)
+    _groups: dict[str, Rows] = field(default_factory=dict)
 
     @staticmethod
     def load(study: Study, log: Callable[[str], None] = say) -> StudyData:
@@ -81,6 +85,7 @@ class StudyData:
                 )
             data.examples[name] = rows
             data.sources[name] = source.source
+            data.catalogue_names[name] = catalogue_name(source.source)
             if test_rows:
                 _add_official_parts(study, data, source.source, name, test_rows, log)
         data.fingerprints.update(_fingerprints(data.examples))
@@ -90,6 +95,31 @@ class StudyData:
     def training_rows(self, name: str) -> Rows:
         """The rows of a data set that may be trained on."""
         return self.training.get(name, np.arange(len(self.examples[name]), dtype=np.int64))
+
+    def text_groups(self, name: str) -> Rows:
+        """The group (R,) of each row of a data set; rows with the same text are one group."""
+        if name not in self._groups:
+            self._groups[name] = text_groups(self.examples[name])
+        return self._groups[name]
+
+    def cut(
+        self, study: Study, name: str, rows: Rows, k: int, seed: int
+    ) -> list[tuple[Rows, Rows]]:
+        """Some rows of a data set as k (train, test) pairs of row numbers."""
+        labels = self.examples[name].required_labels
+        of_rows = [labels[row] for row in rows]
+        if study.keeps_equal_texts_together:
+            pairs = folds_of_distinct_texts(of_rows, self.text_groups(name)[rows], k, seed)
+        else:
+            pairs = folds(of_rows, k, seed, rare="keep")
+        return [(rows[train], rows[test]) for train, test in pairs]
+
+    def rows_of_classes(self, study: Study, name: str, rows: Rows) -> Counter[str]:
+        """How many rows there are of each class; rows that a search keeps together count once."""
+        labels = self.examples[name].required_labels
+        if study.keeps_equal_texts_together:
+            rows = rows[np.unique(self.text_groups(name)[rows], return_index=True)[1]]
+        return Counter(labels[row] for row in rows)
 
 
 def _add_official_parts(
@@ -167,9 +197,8 @@ def _check_hard_sets(study: Study, examples: Mapping[str, Examples]) -> None:
 def make_folds(study: Study, data: StudyData, log: Callable[[str], None] = say) -> list[Fold]:
     """The splits of every seed of every size, or number of shots, of every data set."""
     all_folds: list[Fold] = []
-    for name, examples in data.examples.items():
+    for name in data.examples:
         pool = data.training_rows(name)
-        labels = examples.required_labels
         if study.shots:
             for shots in sorted(study.shots):
                 all_folds += _few_shot_splits(study, data, name, shots)
@@ -181,28 +210,57 @@ def make_folds(study: Study, data: StudyData, log: Callable[[str], None] = say) 
                 if study.test == "official":
                     all_folds.append(_official_split(study, data, name, size, seed, log))
                 else:
-                    all_folds += _folds_of_seed(study, name, labels, size, seed, log)
+                    all_folds += _folds_of_seed(study, data, name, size, seed, log)
     return all_folds
 
 
 def _folds_of_seed(
     study: Study,
+    data: StudyData,
     name: str,
-    labels: Sequence[str],
     size: int,
     seed: int,
     log: Callable[[str], None],
 ) -> Iterator[Fold]:
     where = f"{name}, {size:,} rows"
+    labels = data.examples[name].required_labels
     is_first_seed = seed == study.seeds[0]
     rows = subset(labels, size, seed)
-    labels_of_rows = [labels[row] for row in rows]
+    pairs = data.cut(study, name, rows, study.folds, seed)
     if is_first_seed:
-        _warn_of_rare_classes(study, where, labels_of_rows, log)
-    for number, (train, test) in enumerate(folds(labels_of_rows, study.folds, seed, rare="keep")):
-        _check_training_rows(study, where, Counter(labels_of_rows[row] for row in train))
+        _warn_of_rare_classes(study, where, [labels[row] for row in rows], log)
+        _say_equal_texts(study, where, data.text_groups(name), pairs, log)
+    for number, (train, test) in enumerate(pairs):
+        _check_training_rows(study, where, data.rows_of_classes(study, name, train))
         is_first = is_first_seed and number == 0
-        yield Fold(name, size, seed, number, rows[train], rows[test], is_first)
+        yield Fold(name, size, seed, number, train, test, is_first)
+
+
+def _say_equal_texts(
+    study: Study,
+    where: str,
+    groups: Rows,
+    pairs: Sequence[tuple[Rows, Rows]],
+    log: Callable[[str], None],
+) -> None:
+    """Say how many rows have a text that other rows have too, and where these rows are."""
+    tested = np.concatenate([groups[test] for _, test in pairs])
+    _, group_of, times = np.unique(tested, return_inverse=True, return_counts=True)
+    equal = int((times[group_of] > 1).sum())
+    if not equal:
+        return
+    if study.keeps_equal_texts_together:
+        log(
+            f"{where}: {equal:,} rows have the text of another row, up to case and punctuation; "
+            "rows with the same text are in the same fold"
+        )
+        return
+    trained_on = sum(int(np.isin(groups[test], groups[train]).sum()) for train, test in pairs)
+    log(
+        f"{where}: {trained_on:,} of the {len(tested):,} test rows have a text that is among their "
+        "training rows too, up to case and punctuation: the scores will be better than on new "
+        "texts. A new folder keeps such rows in the same fold"
+    )
 
 
 def _official_split(
@@ -221,7 +279,8 @@ def _official_split(
     is_first = seed == study.seeds[0]
     if is_first:
         _say_untrained_classes(f"{name}, {size:,} rows", labels, data.official[name], trained, log)
-    _check_training_rows(study, f"{name}, {size:,} rows", trained)
+    counted = data.rows_of_classes(study, name, train)
+    _check_training_rows(study, f"{name}, {size:,} rows", counted)
     return Fold(name, size, seed, 0, train, data.official[name], is_first)
 
 
@@ -246,7 +305,7 @@ def _few_shot_splits(study: Study, data: StudyData, name: str, shots: int) -> It
                 "for fewer shots, or test on an official test part with --test official"
             )
         where = f"{name}, {shots} rows per class"
-        _check_training_rows(study, where, Counter(labels[row] for row in train))
+        _check_training_rows(study, where, data.rows_of_classes(study, name, train))
         is_first = seed == study.seeds[0]
         yield Fold(name, len(train), seed, 0, train, test, is_first, shots)
 

@@ -64,16 +64,34 @@ class StudyFolder:
                 f"{self.path} holds {min(names)} but no study; it is left unchanged. Name another folder with --out"
             )
 
-    def check_format(self) -> None:
-        """Refuse a study that a later version of Closeknit has written in a later format."""
+    def read_description(self) -> dict[str, Any]:
+        """The content of study.json; empty if it is missing, or damaged and to be written again.
+
+        A study that a later version of Closeknit wrote in a later format is refused.
+        """
         if not self.study.exists():
-            return
+            return {}
         try:
             description = json.loads(self.study.read_text(encoding="utf-8"))
-        except ValueError:  # it is damaged, and will be written again
-            return
-        if isinstance(description, dict):
-            check_format(description, self.study)
+        except ValueError:
+            return {}
+        if not isinstance(description, dict):
+            return {}
+        check_format(description, self.study)
+        return description
+
+    def with_its_folds(self, study: Study) -> Study:
+        """The study with the choice on equal texts of the folder, where it makes none.
+
+        Earlier versions, which recorded neither a choice nor the test rows of a run, divided equal
+        texts.
+        """
+        results = [] if study.equal_texts else self.read_results()
+        if not results:
+            return study
+        before = "together" if all(result.tested for result in results) else "divided"
+        choice = self.read_description().get("equal_texts", before)
+        return dataclasses.replace(study, equal_texts=str(choice))
 
     def start(self, description: Mapping[str, Any], *, overwrite: bool) -> None:
         """Make it the folder of this study; with `overwrite`, discard the runs in it."""
@@ -130,9 +148,7 @@ class StudyFolder:
         if not results:
             return []
         lines = summarise(results, baseline, predictions_in(self.path))
-        estimates = None
-        if any(result.selection == "paper" for result in results):
-            estimates = optimism(results, trials_of_last_search(self.read_trials()))
+        estimates = optimism(results, trials_of_last_search(self.read_trials()))
         _write_text(self.path / TABLE_CSV, csv_table(lines))
         _write_text(self.path / TABLE_MD, markdown_report(lines, baseline, estimates))
         return lines
@@ -193,6 +209,7 @@ def describe_study(study: Study, data: StudyData, command: str) -> dict[str, Any
         "sizes": list(study.sizes),
         "test": study.test,
         "shots": list(study.shots),
+        "equal_texts": study.equal_texts or "together",
         "objectives": {
             name: {**table["objective"], **_different_settings(table, shared)}
             for name, table in tables.items()

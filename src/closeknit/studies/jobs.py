@@ -20,6 +20,7 @@ from closeknit.encoders.inference import outputs, softmax
 from closeknit.encoders.tokens import truncation_note
 from closeknit.metrics import classification_scores
 from closeknit.models.memory import Lane, Stock
+from closeknit.training.config import OPEN_SETTINGS
 from closeknit.training.loop import NotFinite
 from closeknit.training.processes import this_world
 
@@ -50,16 +51,30 @@ class Job:
 
     @staticmethod
     def key_of(
-        config: RunConfig, classes: int, fingerprint: str, train: Rows, test: Rows, *more: object
+        config: RunConfig,
+        classes: int,
+        fingerprint: str,
+        train: Rows,
+        test: Rows,
+        *more: object,
+        learnt: int | None = None,
     ) -> str:
         """The key of a run: a digest of its settings, and of its rows by fingerprint and row
         numbers.
 
-        Open settings are hashed after they are resolved, so that a new rule makes a new run.
+        Open settings are hashed after they are resolved, so that a new rule makes a new run. They
+        are resolved for the rows that are learnt from: `learnt` of them, or all training rows.
         """
-        settled = dataclasses.replace(config, train=config.train.settled(len(train), classes))
+        rows = len(train) if learnt is None else learnt
+        settled = dataclasses.replace(config, train=config.train.settled(rows, classes))
         content = [settled.key_content(), fingerprint, train.tolist(), test.tolist(), *more]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def digest_of_test_rows(fingerprint: str, test: Rows) -> str:
+    """A digest of the test rows of a run, by the fingerprint of the data and row numbers."""
+    content = json.dumps([fingerprint, test.tolist()])
+    return hashlib.sha256(content.encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class Outcome:
     seconds: float = 0.0
     steps: int = 0
     encoder: str = ""
+    settled: dict[str, Any] = field(default_factory=dict)  # what open settings came to
     details: dict[str, Any] = field(default_factory=dict)
     vectors: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
     messages: tuple[str, ...] = ()
@@ -127,6 +143,7 @@ def do_job_stepwise(job: Job, lane: Lane) -> Generator[None, None, Outcome]:
         seconds=time.perf_counter() - start,
         steps=fit.training.number,
         encoder=fit.model.encoder.name,
+        settled={name: getattr(fit.config.train, name) for name in OPEN_SETTINGS},
         details=_details(job, fit, test_rows, expected, logits, vectors)
         if job.keep_details
         else {},

@@ -1,4 +1,4 @@
-"""The jobs of a study: a generator of jobs for each of its runs.
+"""The jobs of a study: a generator of jobs for each of its runs, and the order of the jobs.
 
 Every objective gets the same rows, initial weights and order of batches. Where settings are
 searched for, the search precedes the run: by default it uses validation parts inside the run's
@@ -8,17 +8,22 @@ training fold, so that the test fold stays unseen.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from closeknit.classification.config import RunConfig
-from closeknit.data.splits import folds
+from closeknit.data.distinct_texts import split_for_run
 from closeknit.encoders.loading import identity
 from closeknit.studies.designs import INNER_FOLDS, Fold, StudyData
 from closeknit.studies.jobs import Job, Outcome
 from closeknit.studies.results import Result
 from closeknit.studies.search import Candidate, max_candidates, search
 from closeknit.studies.study import Study, with_options
+
+if TYPE_CHECKING:
+    from closeknit.studies.runners import Runner
 
 # Yields lists of jobs and receives their outcomes, until its runs are done.
 JobGenerator = Generator[list[Job], list[Outcome], None]
@@ -45,14 +50,40 @@ class JobPlanner:
             for name in study.objectives
         }
         self._encoder_identities: dict[str | None, str | None] = {}
+        self._learnt_rows: dict[tuple[str, bytes, float, int], int] = {}
+        # Runs that earlier versions stored under another key, by fold and objective.
+        self._stored_keys: dict[tuple[str, str], str] = {}
 
     def run_key(self, fold: Fold, objective: str) -> str:
         """The key of a run of the study, which is known before its settings are chosen."""
+        key = self._run_key(fold, objective)
+        return self._stored_keys.get((key, objective), key)
+
+    def recognise(self, folds: Sequence[Fold], results: Mapping[str, Result]) -> None:
+        """Recognise runs with open settings and a validation part that earlier versions stored.
+
+        The keys of these runs took the open settings as if no row had been held out. Their results
+        say so by having them open.
+        """
+        for fold in folds:
+            for objective, config in self.study.objectives.items():
+                opened = config.train.open_settings
+                if not opened or not config.train.validation:
+                    continue
+                stored = results.get(self._run_key(fold, objective, learnt=len(fold.train)))
+                if stored is None:
+                    continue
+                train = stored.settings.get("train", {})
+                if not any(train.get(name) for name in opened):
+                    key = self._run_key(fold, objective)
+                    self._stored_keys[key, objective] = stored.key
+
+    def _run_key(self, fold: Fold, objective: str, learnt: int | None = None) -> str:
         config = self._with_seed(self.study.objectives[objective], fold)
         more = self._search_in_key[objective] if self.study.search else []
         if self.selection == "paper":  # the choice depends on all folds
             more = [*more, self.study.splits_per_seed, list(self.study.seeds)]
-        return self._key(config, fold, objective, *more)
+        return self._key(config, fold, objective, *more, learnt=learnt)
 
     def generators(
         self, folds: Sequence[Fold], results: Mapping[str, Result]
@@ -90,13 +121,13 @@ class JobPlanner:
         """One run, after the search for its settings on parts of the training fold alone."""
         config = self.study.objectives[objective]
         if self.study.search is not None and self.study.space(objective):
-            labels = self.data.examples[fold.data].required_labels
-            training_labels = [labels[row] for row in fold.train]
             parts = self.study.search.parts
-            cut = folds(training_labels, max(INNER_FOLDS, parts), fold.seed, rare="keep")[:parts]
+            pairs = self.data.cut(
+                self.study, fold.data, fold.train, max(INNER_FOLDS, parts), fold.seed
+            )
             splits = [
-                dataclasses.replace(fold, train=fold.train[train], test=fold.train[validation])
-                for train, validation in cut
+                dataclasses.replace(fold, train=train, test=validation)
+                for train, validation in pairs[:parts]
             ]
             run_keys = [self.run_key(fold, objective)] * parts
             seed = fold.seed * 1000 + fold.number
@@ -181,7 +212,7 @@ class JobPlanner:
     def _with_seed(self, config: RunConfig, fold: Fold) -> RunConfig:
         return dataclasses.replace(config, train=dataclasses.replace(config.train, seed=fold.seed))
 
-    def _key(self, config: RunConfig, fold: Fold, *more: object) -> str:
+    def _key(self, config: RunConfig, fold: Fold, *more: object, learnt: int | None = None) -> str:
         """A key in which an encoder in a folder counts by what its files hold, not by its path."""
         name = config.encoder.name
         if name not in self._encoder_identities:
@@ -190,4 +221,103 @@ class JobPlanner:
         config = dataclasses.replace(config, encoder=encoder)
         classes = len(self.labels[fold.data])
         fingerprint = self.data.fingerprints[fold.data]
-        return Job.key_of(config, classes, fingerprint, fold.train, fold.test, *more)
+        rows = self._rows_learnt_from(config, fold) if learnt is None else learnt
+        return Job.key_of(config, classes, fingerprint, fold.train, fold.test, *more, learnt=rows)
+
+    def _rows_learnt_from(self, config: RunConfig, fold: Fold) -> int:
+        """How many training rows of a fold remain where a validation part is held out.
+
+        They are counted only where open settings depend on their number.
+        """
+        share, seed = config.train.validation, config.train.seed
+        if not share or not config.train.open_settings:
+            return len(fold.train)
+        split = (fold.data, fold.train.tobytes(), share, seed)
+        if split not in self._learnt_rows:
+            examples = self.data.examples[fold.data].select(fold.train)
+            self._learnt_rows[split] = len(split_for_run(examples, share, seed)[0])
+        return self._learnt_rows[split]
+
+
+# ---------------------------------------------------------------- order of the jobs
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A generator of jobs that waits for the outcomes of the jobs it has yielded."""
+
+    generator: JobGenerator
+    jobs: list[Job] | None = None  # None: it has not been started
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)  # keys of the jobs without an outcome
+
+    def next_jobs(self) -> list[Job]:
+        """Send the outcomes; the next jobs. Raises StopIteration where there are none."""
+        if self.jobs is None:
+            self.jobs = next(self.generator)
+        else:
+            self.jobs = self.generator.send([self.outcomes[job.key] for job in self.jobs])
+        self.outcomes = {}
+        return self.jobs
+
+
+class Scheduler:
+    """Keeps a runner busy: starts generators while it has capacity, and sends them their
+    outcomes.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        generators: Iterator[JobGenerator],
+        record: Callable[[Job, Outcome], None],
+        reuse: Callable[[Job], Outcome | None],
+    ) -> None:
+        self.runner = runner
+        self.generators = generators
+        self.record = record
+        self.reuse = reuse
+        self.queued: deque[Job] = deque()
+        self.running: dict[str, Job] = {}
+        # key of a job that is queued or running -> the generators that wait for its outcome
+        self.waiting: dict[str, list[_Waiting]] = {}
+
+    def finish(self) -> None:
+        """Do all jobs of all generators."""
+        more = True
+        while more or self.waiting:
+            while more and len(self.queued) < max(1, self.runner.capacity):
+                generator = next(self.generators, None)
+                more = generator is not None
+                if generator is not None:
+                    self._advance(_Waiting(generator))
+            while self.queued and self.runner.capacity > 0:
+                job = self.queued.popleft()
+                self.running[job.key] = job
+                self.runner.submit(job)
+            if self.running:
+                self._receive(self.runner.next_outcome())
+
+    def _receive(self, outcome: Outcome) -> None:
+        self.record(self.running.pop(outcome.key), outcome)
+        for one in self.waiting.pop(outcome.key):
+            one.outcomes[outcome.key] = outcome
+            one.missing.discard(outcome.key)
+            self._advance(one)
+
+    def _advance(self, one: _Waiting) -> None:
+        """Take a generator as far as the known outcomes allow, and queue the jobs it waits for."""
+        while not one.missing:
+            try:
+                jobs = one.next_jobs()
+            except StopIteration:
+                return
+            for job in jobs:
+                outcome = self.reuse(job)
+                if outcome is not None:
+                    one.outcomes[job.key] = outcome
+                elif job.key not in one.missing:
+                    one.missing.add(job.key)
+                    if job.key not in self.waiting:
+                        self.queued.append(job)
+                    self.waiting.setdefault(job.key, []).append(one)

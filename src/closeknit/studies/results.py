@@ -54,6 +54,8 @@ class Result:
     near_other_label: dict[str, float] | None = None
     # The share of the training texts that were longer than encoder.max_length; None: not known.
     truncated: float | None = None
+    catalogue: str | None = None  # name of the data set in the catalogue; empty: it has none
+    tested: str = ""  # a digest of the test rows; runs are paired only where it is the same
 
 
 # Fields that lines of format 2 may lack, because earlier versions did not write them.
@@ -62,6 +64,8 @@ _LATER_FIELDS: dict[str, Any] = {
     "shots": 0,
     "near_other_label": None,
     "truncated": None,
+    "catalogue": None,
+    "tested": "",
 }
 _RESULT_FIELDS = {field.name for field in dataclasses.fields(Result)} | {"format"}
 

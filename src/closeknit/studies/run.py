@@ -5,9 +5,9 @@ there.
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,14 @@ from closeknit.storage import lock_folder, no_space_explained
 from closeknit.studies.board import ProgressBoard
 from closeknit.studies.designs import Fold, NearRows, StudyData, make_folds
 from closeknit.studies.folder import StudyFolder, describe_study, run_fields
-from closeknit.studies.jobs import Job, Outcome
-from closeknit.studies.plan import JobGenerator, JobPlanner
+from closeknit.studies.identity import (
+    Identities,
+    identities,
+    merged,
+    refuse_other_identities,
+)
+from closeknit.studies.jobs import Job, Outcome, digest_of_test_rows
+from closeknit.studies.plan import JobPlanner, Scheduler
 from closeknit.studies.results import Result
 from closeknit.studies.runners import (
     InProcessRunner,
@@ -107,6 +113,8 @@ def finish_study(
     _refuse_several_processes(this_world())
     folder = StudyFolder(Path(out))
     folder.check()
+    if not overwrite:
+        study = folder.with_its_folds(study)
     data = StudyData.load(study)
     folds = make_folds(study, data)
     run = _StudyRun(study, data, folds, folder, show=show, command=command, overwrite=overwrite)
@@ -150,6 +158,7 @@ class _StudyRun:
         self.command = command
         self.overwrite = overwrite
         self.planner = JobPlanner(study, data)
+        self.identities = identities(study, data)  # of this study, and of all runs in the folder
         self.versions = versions()
         self.near_rows = NearRows(data.examples)
         self.results: dict[str, Result] = {}  # key -> result; all that the folder has
@@ -160,17 +169,21 @@ class _StudyRun:
         self.shown_messages: set[str] = set()
         # (data set, max_length) of which was said how many texts were cut
         self.said_truncated: set[tuple[str, int]] = set()
-        self.wanted = {  # the runs of this study by their keys, in the order of the tables
-            self.planner.run_key(fold, objective): (fold, objective)
-            for fold in folds
-            for objective in study.objectives
-        }
+        self.wanted = self._keys_of_wanted_runs()
         self.board = ProgressBoard(
             runs=len(self.wanted),
             max_jobs=self.planner.max_jobs(folds),
             baseline=study.reference,
             show=show,
         )
+
+    def _keys_of_wanted_runs(self) -> list[str]:
+        """The keys of the runs of this study, in the order of the tables."""
+        return [
+            self.planner.run_key(fold, objective)
+            for fold in self.folds
+            for objective in self.study.objectives
+        ]
 
     def finish(self, place: Place) -> FinishedStudy:
         """Do the missing runs and write the tables; fails at the end if a run has failed."""
@@ -187,7 +200,7 @@ class _StudyRun:
                     self.board,
                 ):
                     generators = self.planner.generators(self.folds, self.results)
-                    _Scheduler(runner, generators, self.record, self.reuse).finish()
+                    Scheduler(runner, generators, self.record, self.reuse).finish()
         finally:
             if self.started:
                 lines = self.folder.write_tables(self._all_results(), self.study.reference)
@@ -207,18 +220,19 @@ class _StudyRun:
 
     def _read_folder(self) -> None:
         """Read what earlier starts have done; refuses runs with other settings."""
-        self.folder.check_format()
+        recorded = self.folder.read_description().get("identities")
         for path in self.folder.remove_unfinished_lines():
             say(f"the last line of {path} was unfinished; that run is repeated")
         self.results = {result.key: result for result in self.folder.read_results()}
-        self._refuse_other_settings()
+        self._refuse_other_settings(recorded if isinstance(recorded, dict) else {})
         for trial in self.folder.read_trials():
             self.scores[trial["key"]] = trial["score"]
             self.written_trials.add((trial["key"], trial.get("run")))
 
-    def _refuse_other_settings(self) -> None:
-        """Refuse runs with other settings: they would be averaged with the new ones."""
-        for result in self.results.values():
+    def _refuse_other_settings(self, recorded: Identities) -> None:
+        """Refuse runs with other settings or rows: they would be averaged with the new ones."""
+        results = list(self.results.values())
+        for result in results:
             other = _test_rows_in_words(result.test, result.shots > 0)
             asked = _test_rows_in_words(self.study.test, bool(self.study.shots))
             if other != asked:
@@ -226,19 +240,41 @@ class _StudyRun:
                     f"{self.folder.path} holds runs that were {other}; this study would be {asked}. "
                     "Name another folder with --out, or discard the runs with --overwrite"
                 )
-        places = {
-            (r.data, r.size, r.objective, r.seed, r.fold): r.key for r in self.results.values()
-        }
-        for key, (fold, objective) in self.wanted.items():
-            place = (fold.data, fold.size, objective, fold.seed, fold.number)
-            if places.get(place, key) != key:
+        refuse_other_identities(self.folder.path, self.identities, recorded, results)
+        folds = self._folds_of(results)
+        self.planner.recognise(folds, self.results)
+        self._refuse_other_keys(results, folds)
+        self.wanted = self._keys_of_wanted_runs()
+        self.identities = merged(self.identities, recorded, results)
+
+    def _folds_of(self, results: Sequence[Result]) -> list[Fold]:
+        """The folds of this study, and those that it would have with the seeds of these runs."""
+        seeds = {result.seed for result in results if result.data in self.data.examples}
+        others = tuple(sorted(seeds - set(self.study.seeds)))
+        folds = list(self.folds)
+        if others:
+            with_other_seeds = dataclasses.replace(self.study, seeds=others)
+            folds += make_folds(with_other_seeds, self.data, log=lambda _: None)
+        return folds
+
+    def _refuse_other_keys(self, results: Sequence[Result], folds: Sequence[Fold]) -> None:
+        """Refuse runs of an objective on a data set that have other keys than this study would
+        give them, whatever their seed.
+        """
+        at_place = {(fold.data, fold.size, fold.seed, fold.number): fold for fold in folds}
+        for run in results:
+            fold = at_place.get((run.data, run.size, run.seed, run.fold))
+            if fold is None or run.objective not in self.study.objectives:
+                continue
+            if self.planner.run_key(fold, run.objective) != run.key:
                 raise ConfigError(
-                    f"{self.folder.path} holds runs of {objective} on {fold.data} with other settings, folds, rows or "
+                    f"{self.folder.path} holds runs of {run.objective} on {run.data} with other settings, folds, rows or "
                     "another encoder; name another folder with --out, or discard them with --overwrite"
                 )
 
     def _start(self) -> None:
         description = describe_study(self.study, self.data, self.command)
+        description["identities"] = self.identities
         self.folder.start(description, overwrite=self.overwrite)
         self.started = True
 
@@ -298,16 +334,21 @@ class _StudyRun:
             options=tables["objective"],
             encoder=outcome.encoder,
             folds=self.study.splits_per_seed,
-            selection=self.planner.selection,
+            selection=self.study.selection_of(job.objective),
             seconds=outcome.seconds,
             steps=outcome.steps,
             versions=self.versions,
             key=job.key,
-            settings={table: tables[table] for table in ("encoder", "train")},
+            settings={
+                "encoder": tables["encoder"],
+                "train": {**tables["train"], **outcome.settled},
+            },
             source=self.data.sources[job.data],
+            catalogue=self.data.catalogue_names.get(job.data),
             test=self.study.test,
             shots=job.shots,
             truncated=outcome.truncated,
+            tested=digest_of_test_rows(self.data.fingerprints[job.data], job.test),
             near_other_label=self.near_rows.scores(job.data, job.train, job.test, outcome.details),
         )
         self.folder.append_result(result, outcome)
@@ -322,87 +363,3 @@ def _test_rows_in_words(test: str, few_shot: bool) -> str:
         "rest": "tested on the rows that were left over",
     }
     return places.get(test, test) + (", trained on some rows per class" if few_shot else "")
-
-
-# ---------------------------------------------------------------- order of the jobs
-
-
-@dataclass(eq=False)
-class _Waiting:
-    """A generator of jobs that waits for the outcomes of the jobs it has yielded."""
-
-    generator: JobGenerator
-    jobs: list[Job] | None = None  # None: it has not been started
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    missing: set[str] = field(default_factory=set)  # keys of the jobs without an outcome
-
-    def next_jobs(self) -> list[Job]:
-        """Send the outcomes; the next jobs. Raises StopIteration where there are none."""
-        if self.jobs is None:
-            self.jobs = next(self.generator)
-        else:
-            self.jobs = self.generator.send([self.outcomes[job.key] for job in self.jobs])
-        self.outcomes = {}
-        return self.jobs
-
-
-class _Scheduler:
-    """Keeps a runner busy: starts generators while it has capacity, and sends them their
-    outcomes.
-    """
-
-    def __init__(
-        self,
-        runner: Runner,
-        generators: Iterator[JobGenerator],
-        record: Callable[[Job, Outcome], None],
-        reuse: Callable[[Job], Outcome | None],
-    ) -> None:
-        self.runner = runner
-        self.generators = generators
-        self.record = record
-        self.reuse = reuse
-        self.queued: deque[Job] = deque()
-        self.running: dict[str, Job] = {}
-        # key of a job that is queued or running -> the generators that wait for its outcome
-        self.waiting: dict[str, list[_Waiting]] = {}
-
-    def finish(self) -> None:
-        """Do all jobs of all generators."""
-        more = True
-        while more or self.waiting:
-            while more and len(self.queued) < max(1, self.runner.capacity):
-                generator = next(self.generators, None)
-                more = generator is not None
-                if generator is not None:
-                    self._advance(_Waiting(generator))
-            while self.queued and self.runner.capacity > 0:
-                job = self.queued.popleft()
-                self.running[job.key] = job
-                self.runner.submit(job)
-            if self.running:
-                self._receive(self.runner.next_outcome())
-
-    def _receive(self, outcome: Outcome) -> None:
-        self.record(self.running.pop(outcome.key), outcome)
-        for one in self.waiting.pop(outcome.key):
-            one.outcomes[outcome.key] = outcome
-            one.missing.discard(outcome.key)
-            self._advance(one)
-
-    def _advance(self, one: _Waiting) -> None:
-        """Take a generator as far as the known outcomes allow, and queue the jobs it waits for."""
-        while not one.missing:
-            try:
-                jobs = one.next_jobs()
-            except StopIteration:
-                return
-            for job in jobs:
-                outcome = self.reuse(job)
-                if outcome is not None:
-                    one.outcomes[job.key] = outcome
-                elif job.key not in one.missing:
-                    one.missing.add(job.key)
-                    if job.key not in self.waiting:
-                        self.queued.append(job)
-                    self.waiting.setdefault(job.key, []).append(one)

@@ -19,6 +19,7 @@ from closeknit.studies.search import SearchConfig, Space, check_space, grid_size
 
 SELECTIONS = ("nested", "paper")
 DESIGNS = ("folds", "official", "rest")
+EQUAL_TEXTS = ("together", "divided")
 SHARED_TEXTS = ("refuse", "drop", "keep")
 SIZES = (1000,)
 SEEDS = (2, 16, 128, 2048)
@@ -157,6 +158,13 @@ class StudyTable(SettingsTable, table="study"):
         help="What happens to texts of an official test part that also stand in the training rows: "
         "`refuse` stops, `drop` leaves them out of the training rows, `keep` trains on them.",
     )
+    equal_texts: str = setting(
+        "",
+        choices=("", *EQUAL_TEXTS),
+        default_text="`together`; `divided` in a folder with older runs",
+        help="Rows with the same text, up to case and punctuation: `together` keeps them in the same "
+        "fold of a cross-validation or search, `divided` lets a text be tested that was trained on.",
+    )
     objectives: list[str] = setting(
         default_factory=list,
         default_text="those of the file",
@@ -203,6 +211,7 @@ class Study:
     test: str = ""  # one of DESIGNS; empty: the default
     shots: tuple[int, ...] = ()  # training rows of each class, in place of sizes
     shared_texts: str = ""  # one of SHARED_TEXTS; empty: the default
+    equal_texts: str = ""  # one of EQUAL_TEXTS; empty: that of the folder, or `together`
 
     def __post_init__(self) -> None:
         self._settle_design()
@@ -231,7 +240,11 @@ class Study:
 
     def _settle_design(self) -> None:
         """Fill in the default test rows and sizes, and refuse a design that contradicts itself."""
-        values = {"test": self.test, "shared_texts": self.shared_texts}
+        values = {
+            "test": self.test,
+            "shared_texts": self.shared_texts,
+            "equal_texts": self.equal_texts,
+        }
         check_values(StudyTable, values)
         self._check_numbers("shots", self.shots)
         self._check_numbers("sizes", self.sizes)
@@ -264,6 +277,11 @@ class Study:
     def splits_per_seed(self) -> int:
         """The number of folds, or 1 where a seed has one training part and one test part."""
         return self.folds if self.test == "folds" else 1
+
+    @property
+    def keeps_equal_texts_together(self) -> bool:
+        """Whether rows with the same text are in the same fold."""
+        return self.equal_texts != "divided"
 
     def what_with_shared_texts(self, source: str) -> str:
         """What happens to texts that two official parts of this data set share."""
@@ -314,6 +332,10 @@ class Study:
     def reference(self) -> str:
         """The objective that the others are compared with."""
         return self.baseline or next(iter(self.objectives))
+
+    def selection_of(self, name: str) -> str:
+        """How the settings of an objective are chosen: `fixed` where nothing is searched for."""
+        return self.selection if self.search is not None and self.space(name) else "fixed"
 
     def space(self, name: str) -> Space:
         """What is searched for an objective of the study."""

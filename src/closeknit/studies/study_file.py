@@ -72,6 +72,7 @@ def read_study(
         test=table.test,
         shots=tuple(table.shots),
         shared_texts=table.shared_texts,
+        equal_texts=table.equal_texts,
     )
 
 

@@ -1,64 +1,33 @@
-"""Statistics of a study as tables in Markdown and CSV, and as sentences."""
+"""Statistics of a study as tables in Markdown and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from closeknit.studies.statistics import (
     ACCURACY,
     F1,
-    SIGNIFICANCE,
     SIZE_GROUPS,
-    Difference,
     Figure,
     Line,
     Optimism,
-    OverallGain,
     overall_gains,
     published_for,
     size_group,
     standings,
 )
-
-OPTIMISTIC = (
-    "These scores are optimistic: the settings were chosen on the same folds that are reported."
+from closeknit.studies.statistics.in_words import (
+    gain_in_words,
+    how_tested,
+    means_in_words,
+    optimism_in_words,
+    optimistic_in_words,
+    overall_in_words,
+    truncation_in_words,
 )
-HOW_TESTED_ON_FOLDS = (
-    "Each gain is tested with the corrected resampled t-test of Nadeau and Bengio over runs paired by seed and fold, "
-    "because folds share training rows."
-)
-HOW_TESTED_ON_ONE_PART = (
-    "Each gain is tested over seeds and test rows together, on the same test rows for both objectives: the variance of "
-    "the mean difference is that over test rows (jackknife) plus that over seeds, because several seeds on the same test "
-    "rows are no independent draws of rows, and rows alone say nothing about another seed. The statement holds for "
-    "training rows from this training part."
-)
-HOW_CORRECTED = (
-    "Its p-value is corrected with Holm's method over data sets and sizes. Over data "
-    "sets, the mean gains are tested with a t-test, corrected with Holm's method over objectives; data sets that share "
-    "texts count once together."
-)
-
-
-SIMILAR_TEXTS = (
-    "Similar texts, different labels: accuracy on the test rows whose nearest training text has another label. Nearest "
-    "is by the words alone (cosine of tf-idf vectors), so these rows are the same for all objectives."
-)
-CONFIDENCE = (
-    "Confidence: the mean entropy of the predicted probabilities in bits. 0 is certain; a lower value is no better by "
-    "itself. Differences to the baseline are tested like the gains, with Holm's correction over this table."
-)
-
-
-def how_tested(lines: Sequence[Line]) -> str:
-    """Which test was made, and why."""
-    on_folds = all(line.test == "folds" for line in lines)
-    return f"{HOW_TESTED_ON_FOLDS if on_folds else HOW_TESTED_ON_ONE_PART} {HOW_CORRECTED}"
-
 
 CSV_COLUMNS = (
     "data",
@@ -80,106 +49,14 @@ CSV_COLUMNS = (
     "truncated",
 )
 
-# ---------------------------------------------------------------- sentences
-
-
-def gain_in_words(line: Line, baseline: str, comparisons: int | None = None) -> str:
-    """One sentence that says how large a gain is, and whether chance could explain it.
-
-    `comparisons` is the number of tests for which the p-value is corrected; it is named if given.
-    """
-    if line.gain is None:
-        if line.objective == baseline:
-            return f"{line.objective} is the baseline."
-        return f"{line.objective} has no paired runs yet."
-    verb, preposition = _direction(line.gain)
-    points = abs(100 * line.gain.mean)
-    return (
-        f"{line.objective} {verb} {points:.2f} points of weighted F1 {preposition} {baseline} on "
-        f"{line.data} ({_size_in_words(line)}); {_significance_in_words(line, comparisons)}."
-    )
-
-
-def _size_in_words(line: Line) -> str:
-    return f"{line.shots} rows per class" if line.shots else f"{line.size:,} rows"
-
-
-def _significance_in_words(line: Line, comparisons: int | None) -> str:
-    if line.pairs < 2 or line.gain is None:
-        return "one paired run is not enough for a test"
-    if not math.isfinite(line.gain.low):
-        return "the stored predictions that a test needs are missing"
-    p_value = line.gain.p_value if line.p_holm is None else line.p_holm
-    p = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
-    if comparisons is not None and comparisons > 1:
-        p += f" after Holm's correction for {comparisons} comparisons"
-    elif p_value > line.gain.p_value:
-        p += " after correction for several comparisons"
-    runs = f"{line.pairs} paired runs"
-    if line.test != "folds":
-        runs = f"{line.pairs} seeds and {line.test_rows:,} test rows"
-    if p_value < SIGNIFICANCE:
-        return f"with {runs}, chance alone is unlikely to explain this, {p}"
-    return f"with {runs}, this could be chance, {p}"
-
-
-def overall_in_words(overall: OverallGain, baseline: str) -> str:
-    """One sentence on the mean gain of an objective over data sets."""
-    verb, preposition = _direction(overall.gain)
-    counted = ""
-    if overall.pools < overall.data_sets:
-        counted = f" (counted as {overall.pools}, because some share texts)"
-    chance = "this could be chance"
-    if overall.p_holm < SIGNIFICANCE:
-        chance = "chance alone is unlikely to explain this"
-    correction = ""
-    if overall.p_holm > overall.gain.p_value:
-        correction = " after correction for several objectives"
-    points = abs(100 * overall.gain.mean)
-    bounds = f"{100 * overall.gain.low:+.2f} to {100 * overall.gain.high:+.2f}"
-    return (
-        f"Over {overall.data_sets} data sets of size {overall.group}{counted}, {overall.objective} {verb} {points:.2f} "
-        f"points {preposition} {baseline} on average (95 % interval {bounds}); {chance}: "
-        f"p = {overall.p_holm:.2g}{correction} (Wilcoxon's signed-rank test, uncorrected: p = {overall.p_signed_rank:.2g})."
-    )
-
-
-def truncated_shares(lines: Sequence[Line]) -> dict[str, str]:
-    """The share of the training texts that were cut, for each data set that has such texts."""
-    largest: dict[str, float] = {}
-    for line in lines:
-        if line.truncated:
-            largest[line.data] = max(line.truncated, largest.get(line.data, 0.0))
-    return {
-        data: f"{100 * share:.0f} %" if share >= 0.005 else "less than 1 %"
-        for data, share in largest.items()
-    }
-
-
-def truncation_in_words(lines: Sequence[Line]) -> str:
-    """One sentence that says for each data set how many training texts were cut; or nothing."""
-    shares = truncated_shares(lines)
-    if not shares:
-        return ""
-    of_data_sets = ", ".join(f"{_escaped(data)} {share}" for data, share in shares.items())
-    return f"Training texts that are longer than encoder.max_length and were cut: {of_data_sets}."
-
-
-def _direction(gain: Difference) -> tuple[str, str]:
-    """The verb and the preposition for a gain or a loss."""
-    return ("gains", "over") if gain.mean >= 0 else ("loses", "against")
-
-
-def optimism_in_words(estimate: Optimism) -> str:
-    """One sentence with the score as reported, the unbiased estimate, and their difference."""
-    difference = 100 * (estimate.reported - estimate.honest)
-    return (
-        f"{estimate.objective} on {estimate.data} ({estimate.size:,} rows): {100 * estimate.reported:.2f} as reported, "
-        f"{100 * estimate.honest:.2f} if each fold is left out of the choice, {difference:+.2f} points."
-    )
-
-
-# ---------------------------------------------------------------- tables
+SIMILAR_TEXTS = (
+    "Similar texts, different labels: accuracy on the test rows whose nearest training text has another label. Nearest "
+    "is by the words alone (cosine of tf-idf vectors), so these rows are the same for all objectives."
+)
+CONFIDENCE = (
+    "Confidence: the mean entropy of the predicted probabilities in bits. 0 is certain; a lower value is no better by "
+    "itself. Differences to the baseline are tested like the gains, with Holm's correction over this table."
+)
 
 
 def csv_table(lines: Sequence[Line]) -> str:
@@ -190,9 +67,11 @@ def csv_table(lines: Sequence[Line]) -> str:
     for line in lines:
         gain: list[Any] = ["", "", "", ""]
         if line.gain is not None:
-            gain = [line.gain.mean, line.gain.low, line.gain.high, line.gain.p_value]
+            gain[0] = line.gain.mean
+            if line.gain.is_tested:
+                gain[1:] = [line.gain.low, line.gain.high, line.gain.p_value]
         p_holm = "" if line.p_holm is None else line.p_holm
-        scores = [line.f1_mean, line.f1_std]
+        scores = [line.f1_mean, line.f1_std if line.runs > 1 else ""]
         near: list[Any] = ["", ""]
         if line.near is not None:
             near = [line.near.rows, "" if line.near.accuracy is None else line.near.accuracy]
@@ -220,9 +99,10 @@ def paper_table(lines: Sequence[Line]) -> str:
     for objective in objectives:
         in_order = [by_place.get((*cell, objective)) for cell in cells]
         scores = [
-            f"{_points(line.f1_mean)} ± {_points(line.f1_std)}" if line else "" for line in in_order
+            mean_and_spread(line) + (" (alone)" if line.alone else "") if line else ""
+            for line in in_order
         ]
-        means = [100 * line.f1_mean for line in in_order if line]
+        means = [100 * line.f1_mean for line in in_order if line and not line.alone]
         average = f"{sum(means) / len(means):.2f}" if len(means) == len(cells) else ""
         rows.append(_table_row(_escaped(objective), *scores, average))
     any_line = {(line.data, line.size): line for line in lines}
@@ -318,9 +198,9 @@ def confidence_table(lines: Sequence[Line]) -> str:
         cells = ["", "", ""]
         if difference is not None:
             cells[0] = f"{difference.mean:+.3f}"
-            if math.isfinite(difference.low):
+            if difference.is_tested:
                 cells[0] += f" ({difference.low:+.3f} to {difference.high:+.3f})"
-                cells[1:] = [f"{difference.p_value:.3f}", f"{confidence.p_holm or 0.0:.3f}"]
+                cells[1:] = [f"{difference.p_value:.3f}", f"{confidence.p_holm:.3f}"]
         rows.append(
             _table_row(
                 _escaped(line.data),
@@ -344,17 +224,18 @@ def markdown_table(lines: Sequence[Line]) -> str:
         gain = p_value = p_holm = ""
         if line.gain is not None:
             gain = f"{100 * line.gain.mean:+.2f}"
-            if math.isfinite(line.gain.low):  # a single pair has no interval
+            if line.gain.is_tested and line.p_holm is not None:
                 gain += f" ({100 * line.gain.low:+.2f} to {100 * line.gain.high:+.2f})"
-            p_value = f"{line.gain.p_value:.3f}"
-            p_holm = f"{line.p_holm:.3f}"
+                gain += f", {line.pairs} pairs" if line.pairs != line.runs else ""
+                p_value = f"{line.gain.p_value:.3f}"
+                p_holm = f"{line.p_holm:.3f}"
         rows.append(
             _table_row(
                 _escaped(line.data),
                 line.rows_in_words,
                 _escaped(line.objective),
                 str(line.runs),
-                f"{_points(line.f1_mean)} ± {_points(line.f1_std)}",
+                mean_and_spread(line),
                 _points(line.accuracy_mean),
                 gain,
                 p_value,
@@ -366,23 +247,24 @@ def markdown_table(lines: Sequence[Line]) -> str:
 
 
 def markdown_report(
-    lines: Sequence[Line], baseline: str, optimistic: Sequence[Optimism] | None = None
+    lines: Sequence[Line], baseline: str, optimistic: Sequence[Optimism] = ()
 ) -> str:
     """All tables and sentences of a study in Markdown.
 
-    `optimistic` is given if settings were chosen on the reported folds; it may be empty if no
-    trials are stored.
+    `optimistic` are the unbiased estimates where settings were chosen on the reported folds; there
+    are none if no trials are stored.
     """
     parts = []
-    if optimistic is not None:
+    if any(line.optimistic for line in lines):
         estimates = [_escaped(optimism_in_words(estimate)) for estimate in optimistic]
-        parts.append(" ".join([f"**{OPTIMISTIC}**", *estimates]))
+        parts.append(" ".join([f"**{_escaped(optimistic_in_words(lines))}**", *estimates]))
     parts += [paper_table(lines), markdown_table(lines), _standings_list(lines, baseline)]
     over_data_sets = [overall_in_words(overall, baseline) for overall in overall_gains(lines)]
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in over_data_sets))
     gains = [gain_in_words(line, baseline) for line in lines if line.gain is not None]
     parts.append("\n".join(f"- {_escaped(sentence)}" for sentence in gains))
-    parts += [how_tested(lines), truncation_in_words(lines)]
+    parts.append(_escaped(means_in_words(lines)))
+    parts += [how_tested(lines), _escaped(truncation_in_words(lines))]
     parts += [accuracy_table(lines), near_table(lines), confidence_table(lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -398,6 +280,12 @@ def _standings_list(lines: Sequence[Line], baseline: str) -> str:
         f"Against {_escaped(baseline)}, over data sets and sizes (a difference with p ≥ 0.05 after Holm's correction is a "
         "tie):\n\n" + "\n".join(counts)
     )
+
+
+def mean_and_spread(line: Line) -> str:
+    """The mean score with its standard deviation over runs; one run has no deviation."""
+    mean = _points(line.f1_mean)
+    return mean if line.runs < 2 else f"{mean} ± {_points(line.f1_std)}"
 
 
 def _table_row(*cells: str) -> str:

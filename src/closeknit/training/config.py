@@ -22,6 +22,10 @@ LR_SCALE_OF_1000 = 1.5
 LR_SCALE_OF_TWO = 0.5
 
 
+# Settings that are open where they are 0; they depend on the number of rows and classes.
+OPEN_SETTINGS = ("epochs", "batch_size", "lr_scale")
+
+
 @dataclass(frozen=True)
 class TrainConfig(SettingsTable, table="train"):
     """The options of the training loop. Learning rates left at None follow `lr`.
@@ -165,10 +169,15 @@ class TrainConfig(SettingsTable, table="train"):
                 f"train.accumulate is {self.accumulate}, more than the {self.batch_size} rows of a batch"
             )
 
+    @property
+    def open_settings(self) -> list[str]:
+        """The settings that are open, to be resolved by `settled`."""
+        return [name for name in OPEN_SETTINGS if not getattr(self, name)]
+
     def settled(self, rows: int, classes: int) -> TrainConfig:
         """The same with open settings resolved for this number of rows and classes.
 
-        Open are `epochs`, `batch_size` and `lr_scale` where they are 0.
+        Open are those of `OPEN_SETTINGS` that are 0.
         """
         epochs = self.epochs
         if not epochs:

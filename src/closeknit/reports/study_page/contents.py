@@ -28,9 +28,11 @@ from closeknit.studies.statistics import (
     overall_gains,
     standings,
 )
-from closeknit.studies.tables import (
+from closeknit.studies.statistics.in_words import (
     gain_in_words,
     how_tested,
+    means_in_words,
+    optimistic_in_words,
     overall_in_words,
     truncated_shares,
 )
@@ -64,6 +66,7 @@ def page_contents(study: StudyFolder) -> dict[str, Any]:
         "table": score_table(study),
         "gains": gain_rows(study),
         "how_tested": how_tested(study.lines),
+        "means": means_in_words(study.lines),
         "near": near_rows(study),
         "confidence": confidence_rows(study),
         "standings": standings(study.lines),
@@ -148,7 +151,7 @@ def _verdicts(study: StudyFolder) -> list[dict[str, Any]]:
         return 2.0 if line.p_holm is None else line.p_holm
 
     # Holm's method corrects for all comparisons of the same objective.
-    comparisons = Counter(line.objective for line in study.lines if line.gain is not None)
+    comparisons = Counter(line.objective for line in study.lines if line.p_holm is not None)
     verdicts = []
     for line in sorted(study.lines, key=p_value):
         if line.gain is not None:
@@ -169,8 +172,7 @@ def _facts(study: StudyFolder) -> list[tuple[str, str]]:
     cut = truncated_shares(study.lines)
     cut_in_words = ", ".join(f"{data} {share}" for data, share in cut.items())
     facts.append(("Training texts cut at encoder.max_length", cut_in_words))
-    selection = str(settings.get("selection", "fixed"))
-    facts.append(("Selection", _SELECTION.get(selection, selection)))
+    facts.append(("Selection", _selections(study)))
     search = settings.get("search")
     if search:
         tried = f"{search.get('trials', '?')} trials"
@@ -178,6 +180,24 @@ def _facts(study: StudyFolder) -> list[tuple[str, str]]:
             tried = "all settings"
         facts.append(("Search", f"{search.get('method', '')}, {tried}"))
     return [(name, value) for name, value in facts if value]
+
+
+def _selections(study: StudyFolder) -> str:
+    """How the settings of the runs were chosen; objectives are named where they differ.
+
+    Before the first run it is what the study asks for.
+    """
+    objectives: dict[str, list[str]] = {}
+    for selection, objective in dict.fromkeys((run.selection, run.objective) for run in study.runs):
+        objectives.setdefault(selection, []).append(objective)
+    if not objectives:
+        objectives[str(study.settings.get("selection", "fixed"))] = []
+    if len(objectives) == 1:
+        return "".join(_SELECTION.get(selection, selection) for selection in objectives)
+    return "; ".join(
+        f"{', '.join(names)}: {_SELECTION.get(selection, selection)}"
+        for selection, names in objectives.items()
+    )
 
 
 _TEST_ROWS = {
@@ -202,12 +222,14 @@ def _design_facts(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _optimism_banner(study: StudyFolder) -> dict[str, Any] | None:
     """By how much scores are too high because the settings were chosen on the reported folds."""
-    if study.settings.get("selection") != "paper":
+    words = optimistic_in_words(study.lines)
+    if not words:
         return None
     estimates: list[Optimism] = []
     with contextlib.suppress(KeyError, TypeError, AttributeError):  # trials in another format
         estimates = optimism(study.runs, study.trials)
     return {
+        "words": words,
         "rows": [
             {
                 "name": cell_name((one.data, one.size)),
@@ -217,7 +239,7 @@ def _optimism_banner(study: StudyFolder) -> dict[str, Any] | None:
                 "difference": format_number(100 * (one.reported - one.honest), 2, sign=True),
             }
             for one in estimates
-        ]
+        ],
     }
 
 

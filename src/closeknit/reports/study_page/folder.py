@@ -40,11 +40,14 @@ class FinishedRun:
     key: str
     encoder: str = ""
     source: str = ""
+    catalogue: str | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     test: str = "folds"
     shots: int = 0
     near_other_label: dict[str, float] | None = None
     truncated: float | None = None
+    tested: str = ""
+    selection: str = "fixed"
 
     @property
     def cell(self) -> Cell:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from closeknit.charts.axis import format_number
@@ -81,7 +80,7 @@ def _gain_curve(
         if line is None or line.gain is None:
             continue
         mean = 100 * line.gain.mean
-        known = math.isfinite(line.gain.low)
+        known = line.gain.is_tested
         x.append(position)
         y.append(mean)
         low.append(100 * line.gain.low if known else mean)

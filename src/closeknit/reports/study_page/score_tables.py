@@ -31,12 +31,16 @@ def score_table(study: StudyFolder) -> dict[str, Any]:
     means = []
     for objective in study.objectives:
         lines = [study.line(cell, objective) for cell in study.cells]
-        scores = [line.f1_mean for line in lines if line is not None]
-        if scores:
+        scores = [line.f1_mean for line in lines if line is not None and not line.alone]
+        if any(lines):
             rows.append((objective, lines))
             means.append(float(np.mean(scores)) if len(scores) == len(lines) else math.nan)
     best_scores = [
-        max(_points(line.f1_mean) for line in study.lines if (line.data, line.size) == cell)
+        max(
+            _points(line.f1_mean)
+            for line in study.lines
+            if (line.data, line.size) == cell and not line.alone
+        )
         for cell in study.cells
     ]
     best_mean = max((_points(mean) for mean in means if not math.isnan(mean)), default=math.nan)
@@ -143,7 +147,7 @@ def _confidence_row(
     if difference is None:
         return row
     row["difference"] = format_number(difference.mean, 3, sign=True)
-    if math.isfinite(difference.low):
+    if difference.is_tested:
         low = format_number(difference.low, 3, sign=True)
         high = format_number(difference.high, 3, sign=True)
         row |= {
@@ -164,7 +168,7 @@ def _score(line: Line | None, best: float) -> dict[str, Any] | None:
     return {
         "mean": format_number(100 * line.f1_mean, 2),
         "std": format_number(100 * line.f1_std, 2) if line.runs > 1 else None,
-        "best": _points(line.f1_mean) == best,
+        "best": _points(line.f1_mean) == best and not line.alone,
         "runs": line.runs,
     }
 
@@ -202,17 +206,20 @@ def _gain_row(study: StudyFolder, line: Line, reach: float) -> dict[str, Any]:
         "gain": None,
     }
     if line.gain is not None:
-        row |= _gain_columns(line.gain, line.p_holm)
+        row |= _gain_columns(line.gain, line.p_holm, line.pairs)
+        if line.pairs != line.runs:  # the means are over fewer runs
+            row["range"] = f"{row['range']} ({line.pairs} pairs)"
         mean, low, high = (100 * value for value in (line.gain.mean, line.gain.low, line.gain.high))
         row["chart"] = interval(mean, low, high, reach, study.colour(line.objective))
     return row
 
 
-def _gain_columns(gain: Difference, p_holm: float | None) -> dict[str, str]:
-    """The gain, its interval and its p-values; a single run has neither interval nor p-value."""
+def _gain_columns(gain: Difference, p_holm: float | None, pairs: int) -> dict[str, str]:
+    """The gain, its interval and its p-values; one that is not tested has only the gain."""
     columns = {"gain": format_number(100 * gain.mean, 2, sign=True)}
-    if not math.isfinite(gain.low):
-        return {**columns, "range": "not known from one run", "p": "–", "p_holm": "–"}
+    if not gain.is_tested:
+        why = "not known from one run" if pairs < 2 else "cannot be tested"
+        return {**columns, "range": why, "p": "–", "p_holm": "–"}
     low = format_number(100 * gain.low, 2, sign=True)
     high = format_number(100 * gain.high, 2, sign=True)
     p_values = {"p": p_value_text(gain.p_value), "p_holm": p_value_text(p_holm)}

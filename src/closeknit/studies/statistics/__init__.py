@@ -1,7 +1,7 @@
 """Statistics of result rows: means, paired tests, published figures, and optimism.
 
-Nothing here trains or loads a model. `closeknit.studies.tables` writes these numbers as tables and
-sentences.
+Nothing here trains or loads a model. `in_words` says these numbers in sentences, and
+`closeknit.studies.tables` writes them as tables.
 """
 
 from closeknit.studies.statistics.lines import (

@@ -6,7 +6,6 @@ Nothing here trains or loads a model.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,6 +27,7 @@ SIZE_GROUPS = ("S", "M", "L", "XL")
 
 # The stored predictions of a run by its key; None where there are none.
 PredictionsOf = Callable[[str], Predictions | None]
+Place = tuple[int, int]  # the seed and the fold of a run
 
 
 class Scored(Protocol):
@@ -54,11 +54,17 @@ class Scored(Protocol):
     @property
     def source(self) -> str: ...
     @property
+    def catalogue(self) -> str | None: ...
+    @property
     def test(self) -> str: ...
     @property
     def shots(self) -> int: ...
     @property
     def key(self) -> str: ...
+    @property
+    def tested(self) -> str: ...
+    @property
+    def selection(self) -> str: ...
     @property
     def near_other_label(self) -> dict[str, float] | None: ...
     @property
@@ -86,12 +92,16 @@ class ConfidenceLine:
 
 @dataclass(frozen=True)
 class Line:
-    """The means of one objective on one data set at one size, and its gain over the baseline."""
+    """The means of one objective on one data set at one size, and its gain over the baseline.
+
+    Means are over the seeds and folds that all objectives have, so that they can be compared. The
+    gain is over all seeds and folds that the objective has in common with the baseline.
+    """
 
     data: str
     size: int
     objective: str
-    runs: int
+    runs: int  # that the means are over
     f1_mean: float
     f1_std: float
     accuracy_mean: float
@@ -100,12 +110,21 @@ class Line:
     p_holm: float | None
     pairs: int = 0  # runs that the baseline has too
     source: str = ""  # the data set that this one was taken from, if known
+    # The name of the source in the catalogue: empty if it has none, None if that is unknown.
+    catalogue: str | None = None
     test: str = "folds"  # where the test rows come from
     shots: int = 0  # training rows of each class, if their number was fixed
     test_rows: int = 0  # of a run, as a mean; 0: unknown
     near: NearLine | None = None  # on the rows whose nearest training text has another label
     confidence: ConfidenceLine | None = None
     truncated: float | None = None  # share of the training texts that were cut; None: not known
+    left_out: int = 0  # runs that are not in the means, because another objective lacks them
+    # Whether the objective shares no run with the others, so that its means are over its own runs.
+    alone: bool = False
+    # Whether settings of any run were chosen on the reported folds, which makes scores too high.
+    optimistic: bool = False
+    # Whether the gain is not tested because predictions that the test needs are not stored.
+    lacks_predictions: bool = False
 
     @property
     def rows_in_words(self) -> str:
@@ -140,17 +159,36 @@ def summarise(
 ) -> list[Line]:
     """One line for each data set, size and objective, in the order of the rows, the baseline first.
 
-    Gains are paired by seed and fold. Holm's correction is applied per objective, over all data
-    sets and sizes on which the objective is tested. Without `predictions`, runs that are not tested
-    on folds have gains without a test, and lines say nothing about confidence.
+    Means are over the seeds and folds that all objectives of a data set and size share, with the
+    same test rows, and a gain over those that an objective shares with the baseline. Holm's
+    correction is applied per objective, over all data sets and sizes on which it is tested. Without
+    `predictions`, runs that are not tested on folds have gains without a test, and lines say
+    nothing about confidence.
     """
     lines: list[Line] = []
     for data, size in dict.fromkeys((row.data, row.size) for row in rows):
         cell = [row for row in rows if (row.data, row.size) == (data, size)]
-        objectives = dict.fromkeys(row.objective for row in cell)
         stored = _stored(cell, predictions)
-        for objective in sorted(objectives, key=lambda name: name != baseline):
-            lines.append(_line(cell, objective, baseline, stored))
+        objectives = dict.fromkeys(row.objective for row in cell)
+        runs_of = {
+            objective: {(row.seed, row.fold): row for row in cell if row.objective == objective}
+            for objective in sorted(objectives, key=lambda name: name != baseline)
+        }
+        in_common = _places_in_common(runs_of, stored)
+        shared, together = _shared_places(runs_of, in_common)
+        for objective, own in runs_of.items():
+            alone = objective not in together
+            rows_of_line = list(own.values()) if alone else [own[place] for place in shared]
+            pairs: list[tuple[Scored, Scored]] = []
+            if objective != baseline and baseline in runs_of:  # then it is the first one
+                pairs = [
+                    (row, runs_of[baseline][place])
+                    for place, row in own.items()
+                    if place in in_common[objective]
+                ]
+            left_out = len(own) - len(rows_of_line)
+            line = _line(rows_of_line, pairs, stored)
+            lines.append(dataclasses.replace(line, left_out=left_out, alone=alone))
     return _with_holm(lines)
 
 
@@ -162,42 +200,89 @@ def _stored(cell: Sequence[Scored], predictions: PredictionsOf | None) -> dict[s
     return {key: stored for key, stored in found.items() if stored is not None}
 
 
+def _places_in_common(
+    runs_of: Mapping[str, Mapping[Place, Scored]], stored: Mapping[str, Predictions]
+) -> dict[str, set[Place]]:
+    """For each objective but the first: the seeds and folds that it has in common with the first,
+    with the same test rows.
+    """
+    first, *others = runs_of
+    return {
+        objective: {
+            place
+            for place, row in runs_of[objective].items()
+            if place in runs_of[first] and _same_test_rows(row, runs_of[first][place], stored)
+        }
+        for objective in others
+    }
+
+
+def _shared_places(
+    runs_of: Mapping[str, Mapping[Place, Scored]], in_common: Mapping[str, set[Place]]
+) -> tuple[list[Place], set[str]]:
+    """The seeds and folds that the objectives share, and the objectives that share them.
+
+    An objective that shares no run with the first one, the baseline, is left out. So is one that
+    would leave no run in common; the objectives with most runs in common with the first are taken
+    before the others.
+    """
+    first = next(iter(runs_of))
+    shared, together = set(runs_of[first]), {first}
+    for objective in sorted(in_common, key=lambda name: -len(in_common[name])):
+        if shared & in_common[objective]:
+            shared &= in_common[objective]
+            together.add(objective)
+    return [place for place in runs_of[first] if place in shared], together
+
+
+def _same_test_rows(row: Scored, other: Scored, stored: Mapping[str, Predictions]) -> bool:
+    """Whether two runs were tested on the same rows.
+
+    Where a run does not say what it was tested on, the stored predictions tell; without them, runs
+    of one seed and fold count as tested on the same rows.
+    """
+    if row.tested and other.tested:
+        return row.tested == other.tested
+    of_row, of_other = stored.get(row.key), stored.get(other.key)
+    if of_row is None or of_other is None:
+        return True
+    return np.array_equal(of_row.rows, of_other.rows) and [
+        of_row.labels[label] for label in of_row.expected
+    ] == [of_other.labels[label] for label in of_other.expected]
+
+
 def _line(
-    cell: Sequence[Scored], objective: str, baseline: str, stored: Mapping[str, Predictions]
+    rows: Sequence[Scored],
+    pairs: Sequence[tuple[Scored, Scored]],
+    stored: Mapping[str, Predictions],
 ) -> Line:
-    """The line of an objective, from all rows of one data set at one size."""
-    of_baseline = {(row.seed, row.fold): row for row in cell if row.objective == baseline}
-    rows = [row for row in cell if row.objective == objective]
-    pairs = [
-        (row, of_baseline[row.seed, row.fold])
-        for row in rows
-        if (row.seed, row.fold) in of_baseline
-    ]
-    gain = None
-    if objective != baseline and pairs:
-        gain = _gain(pairs, stored)
+    """The line of some runs of an objective, each paired with a run of the baseline if any is."""
     f1 = np.array([row.weighted_f1 for row in rows])
     truncated = [row.truncated for row in rows if row.truncated is not None]
     tested = [len(stored[row.key].rows) for row in rows if row.key in stored]
     return Line(
         data=rows[0].data,
         size=rows[0].size,
-        objective=objective,
+        objective=rows[0].objective,
         runs=len(rows),
         f1_mean=float(f1.mean()),
         f1_std=float(f1.std(ddof=1)) if len(f1) > 1 else 0.0,
         accuracy_mean=float(np.mean([row.accuracy for row in rows])),
         seconds=float(np.mean([row.seconds for row in rows])),
-        gain=gain,
+        gain=_gain(pairs, stored) if pairs else None,
         p_holm=None,
         pairs=len(pairs),
         source=rows[0].source,
+        catalogue=rows[0].catalogue,
         test=rows[0].test,
         shots=rows[0].shots,
         test_rows=round(float(np.mean(tested))) if tested else 0,
         near=_near_line(rows),
         truncated=float(np.mean(truncated)) if truncated else None,
-        confidence=_confidence_line(rows, [] if objective == baseline else pairs, stored),
+        confidence=_confidence_line(rows, pairs, stored),
+        optimistic=any(row.selection == "paper" for row in rows),
+        lacks_predictions=rows[0].test != "folds"
+        and not all(row.key in stored for pair in pairs for row in pair),
     )
 
 
@@ -211,7 +296,7 @@ def _gain(pairs: Sequence[tuple[Scored, Scored]], stored: Mapping[str, Predictio
         of_row = stored.get(row.key)
         of_base = stored.get(base.key)
         if of_row is None or of_base is None or not np.array_equal(of_row.rows, of_base.rows):
-            return Difference(float(np.mean(differences)), -math.inf, math.inf, 1.0)
+            return Difference.untested(float(np.mean(differences)))
         values = row_values(of_row.expected, of_row.predicted) - row_values(
             of_base.expected, of_base.predicted
         )
@@ -258,14 +343,14 @@ def _confidence_line(
 def _with_holm(lines: Sequence[Line]) -> list[Line]:
     """The lines with their corrected p-values; the tests of one objective are one family.
 
-    The differences in confidence are one family together.
+    The differences in confidence are one family together. What cannot be tested is in no family.
     """
     corrected_lines = list(lines)
     for objective in dict.fromkeys(line.objective for line in lines):
         family = [
             (i, line.gain.p_value)
             for i, line in enumerate(lines)
-            if line.objective == objective and line.gain
+            if line.objective == objective and line.gain and line.gain.is_tested
         ]
         p_values = holm([p_value for _, p_value in family])
         for (i, _), p_value in zip(family, p_values, strict=True):
@@ -273,7 +358,9 @@ def _with_holm(lines: Sequence[Line]) -> list[Line]:
     differences = [
         (i, line.confidence, line.confidence.difference.p_value)
         for i, line in enumerate(lines)
-        if line.confidence is not None and line.confidence.difference is not None
+        if line.confidence is not None
+        and line.confidence.difference is not None
+        and line.confidence.difference.is_tested
     ]
     p_values = holm([p_value for _, _, p_value in differences])
     for (i, confidence, _), p_value in zip(differences, p_values, strict=True):

@@ -35,7 +35,8 @@ def optimism(rows: Sequence[Scored], trials: Iterable[Mapping[str, Any]]) -> lis
     """How much of each reported score comes from choosing the settings on the reported folds.
 
     The honest estimate leaves out each fold in turn: the settings that are best on all other folds
-    are scored on the one left out. Only settings that were tried on every fold take part.
+    are scored on the one left out. Only settings that were tried on every fold take part, and only
+    runs whose settings were chosen on the reported folds.
     """
     fold_scores: dict[tuple[str, int, str], dict[str, dict[tuple[int, int], float]]] = {}
     for trial in trials:
@@ -50,6 +51,7 @@ def optimism(rows: Sequence[Scored], trials: Iterable[Mapping[str, Any]]) -> lis
             (row.seed, row.fold): row.weighted_f1
             for row in rows
             if (row.data, row.size, row.objective) == (data, size, objective)
+            and row.selection == "paper"
         }
         folds = sorted(reported)
         tried_everywhere = [

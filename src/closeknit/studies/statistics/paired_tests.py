@@ -16,17 +16,32 @@ import numpy.typing as npt
 from closeknit.metrics import Floats, Integers, confusion
 
 _SMALLEST_P = 1e-12  # of a test over seeds and rows
+_SMALLEST_ERROR = 1e-9  # a smaller standard error is rounding: the differences do not vary
 SIGNIFICANCE = 0.05  # a corrected p-value below it counts as a clear difference
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference over paired runs, its 95 % confidence interval, and its p-value."""
+    """A mean difference over paired runs, its 95 % confidence interval, and its p-value.
+
+    Where nothing can be tested, the interval is infinite and the p-value is 1: there is a single
+    run, predictions are missing, or the differences do not vary, so that their spread is unknown.
+    """
 
     mean: float
     low: float
     high: float
     p_value: float
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether there is a test of this difference."""
+        return math.isfinite(self.low)
+
+    @staticmethod
+    def untested(mean: float) -> Difference:
+        """A difference that cannot be tested."""
+        return Difference(mean, -math.inf, math.inf, 1.0)
 
 
 @dataclass(frozen=True)
@@ -50,7 +65,8 @@ def corrected_t_test(differences: npt.ArrayLike, test_share: float) -> Differenc
 
     Runs on different folds share training rows, so their plain variance of the mean is too small.
     The sample variance is multiplied by 1/n + test rows/training rows instead of 1/n. `test_share`
-    is the share of rows tested, 1/k for k folds.
+    is the share of rows tested, 1/k for k folds. Differences that are all equal are not tested: a
+    few runs with the same difference do not show that it never varies.
     """
     from scipy import stats
 
@@ -58,11 +74,11 @@ def corrected_t_test(differences: npt.ArrayLike, test_share: float) -> Differenc
     n = len(d)
     mean = float(np.mean(d))
     if n < 2:
-        return Difference(mean, -math.inf, math.inf, 1.0)
+        return Difference.untested(mean)
     variance = float(np.var(d, ddof=1))
     error = math.sqrt(variance * (1.0 / n + test_share / (1.0 - test_share)))
-    if error == 0.0:
-        return Difference(mean, mean, mean, 1.0 if mean == 0.0 else 0.0)
+    if error < _SMALLEST_ERROR:
+        return Difference.untested(mean)
     p = 2.0 * float(stats.t.sf(abs(mean) / error, n - 1))
     half = error * float(stats.t.ppf(0.975, n - 1))
     return Difference(mean, mean - half, mean + half, p)
@@ -95,15 +111,15 @@ def seeds_and_rows_test(runs: Sequence[PairedRun]) -> Difference:
     differences = np.array([run.difference for run in runs], dtype=np.float64)
     mean = float(differences.mean())
     if seeds < 2 or min(len(run.rows) for run in runs) < 2:
-        return Difference(mean, -math.inf, math.inf, 1.0)
+        return Difference.untested(mean)
     names, codes = np.unique(np.concatenate([run.rows for run in runs]), return_inverse=True)
     deviations = [(run.values - run.values.mean()) / (seeds * len(run.rows)) for run in runs]
     shares = np.bincount(codes, weights=np.concatenate(deviations), minlength=len(names))
     of_rows = float(len(names) / (len(names) - 1) * np.sum(shares**2))
     of_seeds = float(np.var(differences, ddof=1)) / seeds
     variance = of_rows + of_seeds
-    if variance <= 1e-24:  # every row and every seed agree
-        return Difference(mean, mean, mean, 1.0 if abs(mean) < 1e-12 else 0.0)
+    if variance < _SMALLEST_ERROR**2:  # every row and every seed agree
+        return Difference.untested(mean)
 
     def half_width(p: float) -> float:
         """Half the width of the interval that leaves out a share p."""

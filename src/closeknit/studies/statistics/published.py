@@ -7,7 +7,9 @@ mostly the encoder too. Weighted F1 and accuracy are never set side by side with
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from closeknit.data.catalogue import CATALOGUE
 from closeknit.studies.statistics.lines import Line, size_group
 
 F1 = "weighted F1"
@@ -119,13 +121,18 @@ _NOTES = {
 }
 
 
+def _letters(name: str) -> str:
+    """The letters and digits of a name, in lower case."""
+    return "".join(letter for letter in name.lower() if letter.isalnum())
+
+
 def published(data: str, size: int) -> list[Figure]:
     """What the papers print for a data set of this size.
 
     Weighted F1 is printed for each size group. Accuracy is printed for whole training parts, and is
     given for every size.
     """
-    name = "".join(letter for letter in data.lower() if letter.isalnum())
+    name = _letters(data)
     name = _SAME.get(name, name)
     return [
         Figure(
@@ -146,7 +153,18 @@ def published(data: str, size: int) -> list[Figure]:
 def published_for(line: Line) -> list[Figure]:
     """The printed figures that may stand beside a line.
 
-    No paper prints scores for a few rows per class, and weighted F1 is printed for folds only.
+    No paper prints scores for a few rows per class, and weighted F1 is printed for folds only. A
+    file or folder of the user has no printed figures, whatever its name is.
     """
-    figures = published(line.data, line.size) if not line.shots else []
+    if line.shots or not _is_of_catalogue(line):
+        return []
+    figures = published(line.data, line.size)
     return [one for one in figures if one.metric == ACCURACY or line.test == "folds"]
+
+
+def _is_of_catalogue(line: Line) -> bool:
+    """Whether a line is about a data set of the catalogue, or classes of it, under its name."""
+    if line.catalogue is not None:
+        return bool(line.catalogue) and _letters(line.data).startswith(_letters(line.catalogue))
+    # Earlier versions stored the source alone, and the oldest ones nothing.
+    return not line.source or Path(line.source).name in CATALOGUE
