@@ -455,7 +455,7 @@ def test_compare_prints_tables_and_words_and_writes_a_report(closeknit, small_cs
     again = json.loads(closeknit(*words, "--json").stdout)
     assert [line["objective"] for line in again["lines"]] == ["cross_entropy", "supcon"]
     refused = closeknit(*words, "--set", "supcon.temperature=0.5", code=2).stderr
-    assert "holds runs of supcon on small with other settings" in refused
+    assert "holds runs of supcon with other settings" in refused
     assert "4/4" in closeknit(*words, "--set", "supcon.temperature=0.5", "--overwrite").stderr
 
 

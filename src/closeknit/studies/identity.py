@@ -176,6 +176,6 @@ def _refuse(folder: Path, name: str, listed: Sequence[str]) -> None:
     more = f"; and {len(listed) - _MAX_SHOWN} more" if len(listed) > _MAX_SHOWN else ""
     raise ConfigError(
         f"{folder} holds runs of {name} with other settings or rows, which cannot be put together "
-        f"with those of this study: {shown}{more}. Name another folder with --out, or discard the "
-        "runs with --overwrite"
+        f"with those of this study: {shown}{more}. Name another folder with --out, or "
+        "discard them with --overwrite"
     )

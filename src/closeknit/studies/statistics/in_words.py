@@ -26,6 +26,7 @@ HOW_CORRECTED = (
 )
 
 
+_OPTIMISTIC = "optimistic: the settings were chosen on the same folds that are reported."
 EQUAL_DIFFERENCES = (
     "it cannot be told whether this is chance, because all runs differ by the same amount, so that "
     "nothing is known of the spread"
@@ -64,14 +65,9 @@ def optimistic_in_words(lines: Sequence[Line]) -> str:
     if not names:
         return ""
     if all(line.optimistic for line in lines):
-        return (
-            "These scores are optimistic: the settings were chosen on the same folds that are "
-            "reported."
-        )
-    return (
-        f"The scores of {' and '.join(names)} are optimistic: the settings were chosen on the same "
-        "folds that are reported. The settings of the others were not."
-    )
+        return f"These scores are {_OPTIMISTIC}"
+    others = "The settings of the others were not."
+    return f"The scores of {' and '.join(names)} are {_OPTIMISTIC} {others}"
 
 
 def how_tested(lines: Sequence[Line]) -> str:
@@ -109,17 +105,17 @@ def _significance_in_words(line: Line, comparisons: int | None) -> str:
         return "one paired run is not enough for a test"
     if not line.gain.is_tested and line.lacks_predictions:
         return "the stored predictions that a test needs are missing"
+    runs = f"{line.pairs} paired runs"
+    if line.test != "folds":
+        runs = f"{line.pairs} seeds and {line.test_rows:,} test rows"
     if not line.gain.is_tested:
-        return EQUAL_DIFFERENCES
+        return f"with {runs}, {EQUAL_DIFFERENCES}"
     p_value = line.gain.p_value if line.p_holm is None else line.p_holm
     p = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
     if comparisons is not None and comparisons > 1:
         p += f" after Holm's correction for {comparisons} comparisons"
     elif p_value > line.gain.p_value:
         p += " after correction for several comparisons"
-    runs = f"{line.pairs} paired runs"
-    if line.test != "folds":
-        runs = f"{line.pairs} seeds and {line.test_rows:,} test rows"
     if p_value < SIGNIFICANCE:
         return f"with {runs}, chance alone is unlikely to explain this, {p}"
     return f"with {runs}, this could be chance, {p}"
