@@ -1022,6 +1022,7 @@ def test_the_command_trains_scores_predicts_and_reports(closeknit, study, files,
     out = tmp_path / "out"
     done = closeknit("multitask", study, "--out", out, "--alone")
     assert "validation alone" in done.stdout and "average" in done.stdout
+    assert "all tasks together\n" in done.stderr
     page = (out / "report.html").read_text()
     assert "alike" in page and "alone" in page
     metrics = json.loads((out / "metrics.json").read_text())

@@ -118,8 +118,9 @@ def compare(
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting for all objectives, as in train.warmup=0.1, or an option of one "
-            "objective, as in triple_entropy.centers=100. Repeatable.",
+            help="A setting for all objectives, as in train.warmup=0.1; an option of every "
+            "objective that has it, as in objective.copies=2; or an option of one objective, as "
+            "in triple_entropy.centers=100. Repeatable.",
         ),
     ] = None,
     workers: Annotated[

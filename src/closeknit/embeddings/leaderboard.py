@@ -182,13 +182,14 @@ def _check_sources(sources: _Sources) -> None:
     candidates = len(sources.candidates)
     if candidates not in (0, lexicons):
         raise ConfigError(
-            f"--candidates is given {candidates} times and --lexicon {lexicons} times; name the "
-            "file of candidates of each lexicon, in the same order, or none"
+            f"--candidates and --lexicon name different numbers of files ({candidates} and {lexicons}); "
+            "name the file of candidates of each lexicon, in the same order, or none"
         )
     if len(sources.entities) != len(sources.mentions):
         raise ConfigError(
-            f"--entities is given {len(sources.entities)} times and --mentions "
-            f"{len(sources.mentions)} times; each file of mentions needs its file of names"
+            "--entities and --mentions name different numbers of files "
+            f"({len(sources.entities)} and {len(sources.mentions)}); each file of mentions "
+            "needs its file of names"
         )
     pairs = ("suite", "retrieval", "lexicon", "entailment")
     users = {

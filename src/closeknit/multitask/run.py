@@ -55,6 +55,7 @@ def multitask_in_folder(
             log(f"{name} alone")
             metrics = run.only(name).train(folder.inside(ALONE, name), {})
             singles[name] = _scores_of_task(metrics, name)
+        log("all tasks together")
     metrics = run.train(folder, singles)
     if main and singles and "alone" not in metrics:
         # The run was finished before, without the single tasks.
