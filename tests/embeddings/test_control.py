@@ -157,7 +157,7 @@ def test_mined_pairs_and_layers_from_public_names(tiny, tmp_path):
     [
         ({"control": "random"}, "a control needs evaluation sets"),
         ({"exclude_evaluated": True}, "the exclusion of evaluated texts needs evaluation sets"),
-        ({"control": "randon", "validation": SCORED}, "control is randon.*did you mean random"),
+        ({"control": "randon", "validation": SCORED}, "control is randon; it must be random"),
     ],
 )
 def test_what_needs_evaluation_sets_says_so(tiny, options, words):

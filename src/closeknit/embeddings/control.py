@@ -17,7 +17,7 @@ from closeknit.data.sentences import Sentences
 from closeknit.embeddings.evaluated_texts import overlaps, without_evaluated
 from closeknit.embeddings.score_tables import Score
 from closeknit.embeddings.scores import Encode, sts_scores
-from closeknit.errors import ConfigError, did_you_mean
+from closeknit.errors import ConfigError
 
 CONTROLS = ("random",)
 _LETTERS = np.array(list(string.ascii_lowercase))
@@ -44,8 +44,7 @@ def evaluation_sets(evaluate: Any, *, log: Callable[[str], None]) -> list[Scored
 def check_control(control: str | None, exclude: bool, sets: Sequence[ScoredPairs]) -> None:
     """Refuse an unknown control, and a control or an exclusion without evaluation sets."""
     if control is not None and control not in CONTROLS:
-        hint = did_you_mean(control, CONTROLS)
-        raise ConfigError(f"control is {control}; it must be {' or '.join(CONTROLS)}{hint}")
+        raise ConfigError(f"control is {control}; it must be {' or '.join(CONTROLS)}")
     for wanted, name in ((control, "a control"), (exclude, "the exclusion of evaluated texts")):
         if wanted and not sets:
             raise ConfigError(
