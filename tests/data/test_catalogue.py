@@ -225,7 +225,8 @@ def test_a_data_set_is_the_one_that_its_name_promises(name, real_data, monkeypat
         assert set(known.get("labels", [])) <= set(part.labels or [])
 
 
-def test_real_data_sets_load(shared):
+def test_real_data_sets_load(shared, monkeypatch):
+    monkeypatch.setenv("CLOSEKNIT_DATA", str(shared))  # elsewhere a folder `cr` is the user's own
     found = catalogue.load(shared / "trec")
     assert [len(found.parts[p]) for p in ("train", "test")] == [5452, 500]
     assert len(catalogue.load(shared / "cr").training) == 3771  # 3,775 less four blank rows
