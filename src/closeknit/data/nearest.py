@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from closeknit.data.examples import Examples
+from closeknit.data.text_changes import UNSPACED_SCRIPTS
 from closeknit.errors import DataError
 from closeknit.metrics import classification_scores
 
 Mask = npt.NDArray[np.bool_]
 
 # Words; in scripts that are written without blanks between words, every character counts as one.
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
-_WORD = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
+_WORD = rf"[{UNSPACED_SCRIPTS}]|[^\W{UNSPACED_SCRIPTS}]+"
 _CELLS = 4_000_000  # cosines that are held at once
 _EQUALLY_NEAR = 1e-9
 

@@ -18,6 +18,12 @@ import numpy as np
 
 from closeknit.errors import ConfigError, DataError
 
+# Scripts without blanks between words: Chinese, Japanese, Thai, Lao, Burmese, Khmer.
+UNSPACED_SCRIPTS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+
 SHORTEST = 30  # characters; shorter texts are not masked, as in Mirror-BERT
 BUNDLED_SYNONYMS = Path(__file__).parent / "bundled" / "synonyms.tsv"
 

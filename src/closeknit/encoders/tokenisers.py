@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from closeknit.data.examples import Examples
+from closeknit.data.text_changes import UNSPACED_SCRIPTS
 from closeknit.encoders.tokens import Tokens, stacked
 from closeknit.errors import ConfigError, ModelError
 
@@ -341,17 +342,12 @@ def mask_token_of(tokeniser: Tokeniser) -> str | None:
 # ---------------------------------------------------------------- words
 
 
-# Scripts without blanks between words: Chinese, Japanese, Thai, Lao, Burmese, Khmer.
-_UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-# Signs of these scripts that belong to the character before them.
+# Signs of scripts without blanks that belong to the character before them.
 _MARKS = (
     "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc\u0ec8-\u0ecd\u102b-\u103e\u17b4-\u17d3"
     "\u3099\u309a\uff9e\uff9f"
 )
-_CHARACTER = f"[{_UNSPACED}][{_MARKS}]*"
+_CHARACTER = f"[{UNSPACED_SCRIPTS}][{_MARKS}]*"
 
 
 class WordTokeniser:
@@ -363,9 +359,9 @@ class WordTokeniser:
 
     PAD, UNKNOWN, SEPARATOR = 0, 1, 2
     FILE = "vocabulary.json"
-    _word = re.compile(rf"{_CHARACTER}|(?:(?![{_UNSPACED}])\w)+|[^\w\s]")
+    _word = re.compile(rf"{_CHARACTER}|(?:(?![{UNSPACED_SCRIPTS}])\w)+|[^\w\s]")
     _word_before = re.compile(r"\w+|[^\w\s]")
-    _several_characters = re.compile(f"{_CHARACTER}(?![{_MARKS}])[{_UNSPACED}]")
+    _several_characters = re.compile(f"{_CHARACTER}(?![{_MARKS}])[{UNSPACED_SCRIPTS}]")
 
     def __init__(self, words: Sequence[str], max_length: int) -> None:
         self.words = list(words)
